@@ -1,7 +1,9 @@
 """Requests with a key: done once, however often they are sent."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -204,6 +206,26 @@ def test_one_of_two_at_once_has_to_wait_and_the_answer_is_kept_for_the_other(nar
         assert ok(send_file(project, "full"))["imported_rows"] == 1
         assert len(ok(client.get("/jobs", params={"project_id": project.id}))["jobs"]) == 3
         assert list((narrow.data / "files" / project.id).iterdir()) == []
+
+
+def test_key_is_usable_after_its_request_timed_out_before_its_work(tmp_path: Path) -> None:
+    with serving(tmp_path, limits=Limits(request_seconds=2.0)) as running, running.client() as client:
+        project = new_project(client)
+        assert running.service is not None
+        path, body = f"{project.path}/branches", {"name": "late"}
+        with ThreadPoolExecutor(1) as pool:
+            # The row of the key waits for the turn of another writer.
+            wait = threading.Event()
+            with running.service.database.turn():
+                first = pool.submit(client.post, path, json=body, headers=once("k"))
+                wait.wait(3)
+            refused(first.result(), 408, "too_slow")
+            deadline = time.monotonic() + 30
+            while (last := client.post(path, json=body, headers=once("k"))).status_code == 409:
+                assert time.monotonic() < deadline, last.text
+                wait.wait(0.05)
+        assert ok(last)["name"] == "late"
+        assert len(ok(client.get(path))["branches"]) == 1
 
 
 @pytest.mark.proof

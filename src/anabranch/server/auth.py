@@ -1,4 +1,4 @@
-"""Bearer tokens of requests, and the scope that each route needs."""
+"""Bearer tokens of requests, and what each scope allows."""
 
 import hashlib
 import hmac
@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
 
-from fastapi import Depends, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Request
 from fastapi.security.utils import get_authorization_scheme_param
 
 from anabranch.errors import ForbiddenError, UnauthenticatedError
@@ -88,13 +85,6 @@ def require(token: Token, needed: Scope, *, path: Mapping[str, str]) -> None:
         )
 
 
-# Describes the header in OpenAPI.
-Bearer = Annotated[
-    HTTPAuthorizationCredentials | None,
-    Depends(HTTPBearer(auto_error=False, description="A token of the service: `Authorization: Bearer ab_...`")),
-]
-
-
 def find_secret(authorization: str | None) -> str | None:
     """Return the secret in a header `Authorization: Bearer ...`, or None. Reads the header as `HTTPBearer` does."""
     scheme, secret = get_authorization_scheme_param(authorization)
@@ -115,42 +105,3 @@ def authenticate(request: Request) -> Token:
     # Raises the error with the reason if the token is not valid.
     found: Token = request.app.state.service.tokens.authenticate(secret)
     return found
-
-
-class Needs:
-    """The scope that a route needs. The first argument of the route has it as a dependency.
-
-    FastAPI only describes it in the OpenAPI document. `routing.ServiceRoute` calls `authenticate`.
-    """
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-
-    def __call__(self, _: Bearer) -> None: ...
-
-    def authenticate(self, request: Request) -> Token:
-        """Return the token of a request. Raise an error if it does not allow the request."""
-        token = authenticate(request)
-        self.check(token, request)
-        _refuse_unknown_names(request)
-        return token
-
-    def check(self, token: Token, request: Request) -> None:
-        """Raise ForbiddenError if the scope or the binding of the token does not allow the request."""
-        require(token, self.scope, path=request.path_params)
-
-
-def _refuse_unknown_names(request: Request) -> None:
-    """Refuse unknown query parameters: a misspelled one would otherwise be ignored."""
-    known = getattr(request.scope.get("route"), "query_names", None)
-    if known is not None and (unknown := sorted(set(request.query_params) - known)):
-        raise RequestValidationError(
-            [{"loc": ("query", name), "msg": "no such option", "type": "extra_forbidden"} for name in unknown]
-        )
-
-
-class Public:
-    """Mark a route that needs no token."""
-
-    async def __call__(self) -> None:
-        return None

@@ -134,100 +134,22 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 # Allowed functions. Their results are not much larger than their arguments, unlike those of `repeat`.
-FUNCTIONS = frozenset(
-    {
-        "abs",
-        "array_contains",
-        "array_has",
-        "array_has_all",
-        "array_has_any",
-        "array_length",
-        "arrow_typeof",
-        "btrim",
-        "cardinality",
-        "ceil",
-        "char_length",
-        "character_length",
-        "coalesce",
-        "contains",
-        "current_date",
-        "date_part",
-        "date_trunc",
-        "ends_with",
-        "extract",
-        "floor",
-        "get_field",
-        "greatest",
-        "isnan",
-        "json_extract",
-        "json_get",
-        "least",
-        "left",
-        "length",
-        "ln",
-        "log10",
-        "lower",
-        "ltrim",
-        "md5",
-        "now",
-        "nullif",
-        "octet_length",
-        "power",
-        "regexp_like",
-        "regexp_match",
-        "reverse",
-        "right",
-        "round",
-        "rtrim",
-        "sha256",
-        "signum",
-        "sqrt",
-        "starts_with",
-        "strpos",
-        "substr",
-        "substring",
-        "to_date",
-        "to_timestamp",
-        "trim",
-        "trunc",
-        "upper",
-    }
-)
+_OF_NUMBERS = {"abs", "ceil", "floor", "isnan", "ln", "log10", "power", "round", "signum", "sqrt", "trunc"}
+_OF_TEXTS = {
+    *("btrim", "char_length", "character_length", "contains", "ends_with", "left", "length", "lower", "ltrim", "md5"),
+    *("octet_length", "regexp_like", "regexp_match", "reverse", "right", "rtrim", "sha256", "starts_with", "strpos"),
+    *("substr", "substring", "trim", "upper"),
+}
+_OF_TIMES = {"current_date", "date_part", "date_trunc", "extract", "now", "to_date", "to_timestamp"}
+_OF_LISTS = {"array_contains", "array_has", "array_has_all", "array_has_any", "array_length", "cardinality"}
+_OF_ALL = {"arrow_typeof", "coalesce", "get_field", "greatest", "json_extract", "json_get", "least", "nullif"}
+FUNCTIONS = frozenset(_OF_NUMBERS | _OF_TEXTS | _OF_TIMES | _OF_LISTS | _OF_ALL)
 # Other words that may precede a parenthesis: syntax, and types with sizes.
-_WORDS = frozenset(
-    {
-        "all",
-        "and",
-        "any",
-        "between",
-        "case",
-        "cast",
-        "char",
-        "decimal",
-        "distinct",
-        "else",
-        "end",
-        "escape",
-        "for",
-        "from",
-        "ilike",
-        "in",
-        "interval",
-        "is",
-        "like",
-        "not",
-        "numeric",
-        "or",
-        "similar",
-        "then",
-        "time",
-        "timestamp",
-        "try_cast",
-        "values",
-        "varchar",
-        "when",
-    }
-)
+_SYNTAX = {
+    *("all", "and", "any", "between", "case", "cast", "distinct", "else", "end", "escape", "for", "from", "ilike"),
+    *("in", "is", "like", "not", "or", "similar", "then", "try_cast", "values", "when"),
+}
+_WORDS = frozenset(_SYNTAX | {"char", "decimal", "interval", "numeric", "time", "timestamp", "varchar"})
 # Lance overflows its stack, which ends the process, at about 500 nested operations.
 _MOST_OPERATIONS = 300
 

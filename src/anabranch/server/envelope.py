@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ _STATUSES: Mapping[type[AnabranchError], int] = {
     errors.StorageUnavailableError: 503,
     AnabranchError: 500,
 }
-_RETRY_AFTER_SECONDS = "1"
 # `lance_errors` puts the path of the dataset before Lance's message. Clients know tables by name.
 _DATASET = re.compile(r"dataset '[^']*': (?:Invalid user input: )?")
 # The error itself is only logged: its text may contain data that clients must not read.
@@ -43,10 +42,6 @@ UNEXPECTED: Mapping[str, Any] = {
 }
 # The codes of errors that FastAPI and Starlette raise. Others get the phrase of their status.
 _CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid_request"}
-
-
-Answer = Callable[[Request, Exception], Response | None]
-_Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 class Envelope(BaseModel):
@@ -77,9 +72,15 @@ class EnvelopeException(HTTPException):
         self.error = error
 
 
-def status_of(error: AnabranchError) -> int:
-    """Return the HTTP status of the nearest base class of an error that has one."""
-    return next(_STATUSES[group] for group in type(error).__mro__ if group in _STATUSES)
+def status_of(error: Exception) -> int:
+    """Return the HTTP status of an error: that of its nearest base class that has one."""
+    match error:
+        case AnabranchError():
+            return next(_STATUSES[group] for group in type(error).__mro__ if group in _STATUSES)
+        case HTTPException():
+            return error.status_code
+        case _:
+            return 422 if isinstance(error, RequestValidationError) else 500
 
 
 def without_data_folder(error: AnabranchError, data: Path) -> AnabranchError:
@@ -103,7 +104,7 @@ def text_without_folder(text: str, data: Path) -> str:
 
 def answer_error(error: AnabranchError) -> JSONResponse:
     status = status_of(error)
-    headers = {"Retry-After": _RETRY_AFTER_SECONDS} if error.retryable else {}
+    headers = {"Retry-After": "1"} if error.retryable else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(envelope_of(error), status_code=status, headers=headers)
@@ -114,65 +115,48 @@ def envelope_of(error: AnabranchError) -> dict[str, Any]:
     return {"code": error.code, "message": error.problem, "details": details}
 
 
-def add_handlers(app: FastAPI, *, answer: Answer) -> None:
+def add_handlers(app: FastAPI, *, answer: Callable[[Request, Exception], Response | None]) -> None:
     """Answer all errors in JSON, except those that `answer` answers, such as with a page."""
-    kinds: Mapping[type[Exception], _Handler] = {
-        AnabranchError: _on_error,
-        HTTPException: _on_http_error,
-        RequestValidationError: _on_invalid,
-        Exception: _on_unexpected,
-    }
-    for kind, handle in kinds.items():
-        app.add_exception_handler(kind, _unless_answered(handle, answer))
 
-
-def _unless_answered(handle: _Handler, answer: Answer) -> _Handler:
     async def on_error(request: Request, error: Exception) -> Response:
-        return answer(request, error) or await handle(request, error)
+        return answer(request, error) or _answer(request, error)
 
-    return on_error
-
-
-async def _on_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, AnabranchError)  # noqa: S101 - registered for these only
-    if status_of(error) >= 500:
-        _log.error("a request failed", exc_info=error)
-    return answer_error(without_data_folder(error, request.app.state.service.settings.data))
+    for kind in (AnabranchError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(kind, on_error)
 
 
-async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
-    if isinstance(error, EnvelopeException):
-        return answer_error(error.error)
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for these only
-    status = error.status_code
+def _answer(request: Request, error: Exception) -> JSONResponse:
+    match error:
+        case EnvelopeException():
+            return answer_error(error.error)
+        case AnabranchError():
+            if status_of(error) >= 500:
+                _log.error("a request failed", exc_info=error)
+            return answer_error(without_data_folder(error, request.app.state.service.settings.data))
+        case HTTPException():
+            return _answer_http_error(request, error)
+        case RequestValidationError():
+            found = [
+                {"in": ".".join(map(str, one["loc"])), "problem": one["msg"], "type": one["type"]}
+                for one in error.errors()
+            ]
+            message = f"{found[0]['in']}: {found[0]['problem']}" if found else "the request is not valid"
+            details = {"errors": found, "retryable": False}
+            return JSONResponse({"code": "invalid_request", "message": message, "details": details}, status_code=422)
+        case _:
+            return JSONResponse(UNEXPECTED, status_code=500)
+
+
+def _answer_http_error(request: Request, error: HTTPException) -> JSONResponse:
+    status, headers = error.status_code, dict(error.headers or {})
     code = _CODES.get(status, HTTPStatus(status).phrase.lower().replace(" ", "_"))
     # Starlette reports only the methods of the first route that matches the path.
-    headers = dict(error.headers or {})
     if status == 405:
         headers["Allow"] = ", ".join(sorted(methods_at(request.app.routes, request.url.path)))
-    return _answer(status, code=code, message=str(error.detail), details={"retryable": False}, headers=headers)
+    body = {"code": code, "message": str(error.detail), "details": {"retryable": False}}
+    return JSONResponse(body, status_code=status, headers=headers)
 
 
 def methods_at(routes: Iterable[Any], path: str) -> set[str]:
     """Return the methods of a path. Each route by itself reports only its own."""
     return set[str]().union(*(route.methods for route in routes if route.path_regex.match(path)))
-
-
-async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for these only
-    found = [
-        {"in": ".".join(map(str, one["loc"])), "problem": one["msg"], "type": one["type"]} for one in error.errors()
-    ]
-    message = f"{found[0]['in']}: {found[0]['problem']}" if found else "the request is not valid"
-    return _answer(422, code="invalid_request", message=message, details={"errors": found, "retryable": False})
-
-
-async def _on_unexpected(_: Request, __: Exception) -> JSONResponse:
-    return JSONResponse(UNEXPECTED, status_code=500)
-
-
-def _answer(
-    status: int, *, code: str, message: str, details: Mapping[str, Any], headers: Mapping[str, str] | None = None
-) -> JSONResponse:
-    body = {"code": code, "message": message, "details": dict(details)}
-    return JSONResponse(body, status_code=status, headers=dict(headers or {}))

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -26,21 +25,10 @@ from anabranch.ids import MAIN
 from anabranch.repo.log.commits import Once
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
-from anabranch.server.auth import DEFAULT_BRANCH, Needs
+from anabranch.server.auth import DEFAULT_BRANCH, Token
 from anabranch.server.database import Change, Database, Insert, Statement
 from anabranch.server.envelope import answer_error, status_of, without_data_folder
 from anabranch.server.uploads import is_upload, upload_of
-
-__all__ = [
-    "Attempt",
-    "HEADER_PARAMETER",
-    "IDEMPOTENCY_KEY",
-    "IdempotencyKeys",
-    "IdempotentHandler",
-    "JOB_ID",
-    "Once",
-    "find_commit_of_job",
-]
 
 # Names in the metadata of commits.
 IDEMPOTENCY_KEY = "idempotency_key"
@@ -128,15 +116,6 @@ class Asked:
         return hashlib.sha256(f"{self.token_id}\n{self.key}".encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """The stored answer of a request."""
-
-    status: int
-    body: str
-    headers: Mapping[str, str]
-
-
 class IdempotencyKeys:
     """The requests with a key, and their answers.
 
@@ -158,56 +137,47 @@ class IdempotencyKeys:
         self._record = record
         self._clock = clock
         self._life = timedelta(seconds=seconds)
-        self._lock = threading.Lock()
-        self._under_way: set[str] = set()
-        self._tasks: set[asyncio.Task[Response]] = set()
+        # Requests that are running, by their digest. In memory: only one process serves the data, and a request of an
+        # earlier process does not run any more.
+        self._tasks: dict[str, asyncio.Task[Response]] = {}
         self._swept_at: datetime | None = None
 
     async def answer(self, request: Request, asked: Asked, handle: Handler) -> Response:
         """Answer a request, with the stored answer if it was answered before."""
-        found = await run_in_threadpool(self._begin, asked)
-        if isinstance(found, _Answer):
-            return _replayed(found)
-        request.state.attempt = found
+        # No lock is needed: the event loop runs nothing else between the check and the new task.
+        if asked.digest in self._tasks:
+            raise BusyError(f"a request with the key {asked.key!r} is running", hint="wait until it is answered")
         # The client may disconnect. The work continues in a task of its own, so that its answer is stored.
-        task = asyncio.create_task(self._work(request, asked, handle))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks[asked.digest] = asyncio.create_task(self._work(request, asked, handle))
+        task.add_done_callback(lambda _: self._tasks.pop(asked.digest))
         return await asyncio.shield(task)
 
     async def _work(self, request: Request, asked: Asked, handle: Handler) -> Response:
+        found = await run_in_threadpool(self._begin, asked)
+        if isinstance(found, Response):
+            return found
+        request.state.attempt = found
         try:
             response = await _answered(request, handle)
-            if _is_final(response):
-                await run_in_threadpool(self._finish, asked, _answer_of(response))
-            return response
         except (RequestValidationError, HTTPException):
             # The request was malformed and did nothing, so the client may correct it and use the key again.
-            await run_in_threadpool(self._forget, asked)
+            await run_in_threadpool(self._database.write_all, [_deletion(asked)])
             raise
-        finally:
-            with self._lock:
-                self._under_way.discard(asked.digest)
+        # A repeated request does not get the answer of one that the client is asked to retry.
+        body = response.body
+        if response.status_code < 500 and "retry-after" not in response.headers and isinstance(body, bytes):
+            headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+            kept = json.dumps({"body": body.decode(), "headers": headers})
+            update = Statement(
+                "UPDATE idempotency_keys SET status = ?, response = ? WHERE token_id = ? AND key = ?",
+                [response.status_code, kept, asked.token_id, asked.key],
+            )
+            await run_in_threadpool(self._record, [update], status=response.status_code)
+        return response
 
-    def _begin(self, asked: Asked) -> _Answer | Attempt:
+    def _begin(self, asked: Asked) -> Response | Attempt:
+        """Return the stored answer of a request, or the attempt that the route makes now."""
         self._sweep()
-        # In memory: only one process serves the data, and a request of an earlier process does not run any more.
-        with self._lock:
-            if asked.digest in self._under_way:
-                raise BusyError(f"a request with the key {asked.key!r} is running", hint="wait until it is answered")
-            self._under_way.add(asked.digest)
-        try:
-            found = self._look(asked)
-        except BaseException:
-            with self._lock:
-                self._under_way.discard(asked.digest)
-            raise
-        if isinstance(found, _Answer):
-            with self._lock:
-                self._under_way.discard(asked.digest)
-        return found
-
-    def _look(self, asked: Asked) -> _Answer | Attempt:
         row = self._database.read_one(
             "SELECT * FROM idempotency_keys WHERE token_id = ? AND key = ? AND created_at > ?",
             [asked.token_id, asked.key, self._clock() - self._life],
@@ -233,7 +203,7 @@ class IdempotencyKeys:
             attempt = Attempt(digest=asked.digest, since=row["created_at"])
             return replace(attempt, commit=self._find_commit(asked, attempt))
         kept = json.loads(row["response"])
-        return _Answer(status=row["status"], body=kept["body"], headers=kept["headers"])
+        return Response(kept["body"], status_code=row["status"], headers={**kept["headers"], REPLAYED: "true"})
 
     def _find_commit(self, asked: Asked, attempt: Attempt) -> GraphCommit | None:
         # Without a branch in the path it is not known where to search. A merge has it in its body and searches itself.
@@ -246,17 +216,6 @@ class IdempotencyKeys:
         except NotFoundError:
             return None
 
-    def _finish(self, asked: Asked, answer: _Answer) -> None:
-        kept = json.dumps({"body": answer.body, "headers": dict(answer.headers)})
-        update = Statement(
-            "UPDATE idempotency_keys SET status = ?, response = ? WHERE token_id = ? AND key = ?",
-            [answer.status, kept, asked.token_id, asked.key],
-        )
-        self._record([update], status=answer.status)
-
-    def _forget(self, asked: Asked) -> None:
-        self._database.write_all([_deletion(asked)])
-
     def _sweep(self) -> None:
         """Delete expired keys, at most once a minute."""
         now = self._clock()
@@ -266,63 +225,45 @@ class IdempotencyKeys:
         self._database.write("DELETE FROM idempotency_keys WHERE created_at <= ?", [now - self._life])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdempotentHandler:
-    """Handle the requests of a route, which may have a key.
-
-    Answers with a secret are not stored, so such a route refuses keys.
-    """
-
-    handle: Handler
-    needs: Needs
-    has_secret: bool
-    takes_file: bool
-
-    async def __call__(self, request: Request) -> Response:
-        if HEADER not in request.headers:
-            return await self.handle(request)
-        # The dependencies of the route check the scope only inside `handle`. A refused request must not use up its key.
-        token = self.needs.authenticate(request)
-        key = _key_of(request)
-        if self.has_secret:
-            raise InvalidInputError(
-                f"{HEADER} is not supported here: the answer contains a secret",
-                hint="omit the header, and revoke tokens that were created twice",
-            )
-        # The boundary of a form differs each time it is sent, so a file is compared by its content.
-        is_file = self.takes_file and is_upload(request)
-        body = (await upload_of(request)).fingerprint if is_file else await request.body()
-        keys: IdempotencyKeys = request.app.state.service.idempotency
-        asked = Asked(
-            token_id=token.id,
-            key=key,
-            method=request.method,
-            path=request.url.path,
-            body_hash=_digest_of(request, body),
-            project_id=request.path_params.get("project_id"),
-            branch_id=request.path_params.get("branch_id"),
-        )
-        return await keys.answer(request, asked, self.handle)
-
-
-def _deletion(asked: Asked) -> Statement:
-    return Statement("DELETE FROM idempotency_keys WHERE token_id = ? AND key = ?", [asked.token_id, asked.key])
-
-
-def _key_of(request: Request) -> str:
+async def answer_once(
+    request: Request, *, handle: Handler, authenticate: Callable[[Request], Token], has_secret: bool, takes_file: bool
+) -> Response:
+    """Handle a request, which may have a key. Answers with a secret are not stored, so such a route refuses keys."""
+    if HEADER not in request.headers:
+        return await handle(request)
+    # `handle` checks the token too, but only later. A refused request must not use up its key.
+    token = authenticate(request)
     key = request.headers[HEADER]
     # The rule of HEADER_PARAMETER, which FastAPI only describes and does not check.
     if not 1 <= len(key) <= _LONGEST or not (key.isascii() and key.isprintable()) or " " in key:
         raise InvalidInputError(
             f"the {HEADER} {key[:40]!r} is not valid", hint=f"use 1 to {_LONGEST} printable ASCII characters, no space"
         )
-    return key
+    if has_secret:
+        raise InvalidInputError(
+            f"{HEADER} is not supported here: the answer contains a secret",
+            hint="omit the header, and revoke tokens that were created twice",
+        )
+    # The boundary of a form differs each time it is sent, so a file is compared by its content.
+    is_file = takes_file and is_upload(request)
+    body = (await upload_of(request)).fingerprint if is_file else await request.body()
+    # Without the time that the request waits for its answer.
+    query = sorted((name, value) for name, value in request.query_params.multi_items() if name != "wait")
+    asked = Asked(
+        token_id=token.id,
+        key=key,
+        method=request.method,
+        path=request.url.path,
+        body_hash=hashlib.sha256(json.dumps(query).encode() + b"\n" + body).hexdigest(),
+        project_id=request.path_params.get("project_id"),
+        branch_id=request.path_params.get("branch_id"),
+    )
+    keys: IdempotencyKeys = request.app.state.service.idempotency
+    return await keys.answer(request, asked, handle)
 
 
-def _digest_of(request: Request, body: bytes) -> str:
-    """Return a digest of the query and the body of a request, without the time that it waits for its answer."""
-    asked = sorted((name, value) for name, value in request.query_params.multi_items() if name != "wait")
-    return hashlib.sha256(json.dumps(asked).encode() + b"\n" + body).hexdigest()
+def _deletion(asked: Asked) -> Statement:
+    return Statement("DELETE FROM idempotency_keys WHERE token_id = ? AND key = ?", [asked.token_id, asked.key])
 
 
 async def _answered(request: Request, handle: Handler) -> Response:
@@ -335,17 +276,3 @@ async def _answered(request: Request, handle: Handler) -> Response:
         if err.retryable or status_of(err) >= 500 or isinstance(err, AccessError):
             raise
         return answer_error(without_data_folder(err, request.app.state.service.settings.data))
-
-
-def _is_final(response: Response) -> bool:
-    """Return whether a repeated request gets the same answer. Not if the client is asked to retry."""
-    return response.status_code < 500 and "retry-after" not in response.headers and isinstance(response.body, bytes)
-
-
-def _answer_of(response: Response) -> _Answer:
-    headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-    return _Answer(status=response.status_code, body=bytes(response.body).decode(), headers=headers)
-
-
-def _replayed(answer: _Answer) -> Response:
-    return Response(answer.body, status_code=answer.status, headers={**answer.headers, REPLAYED: "true"})

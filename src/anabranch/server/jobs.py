@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from anabranch.errors import JobNotFoundError
 from anabranch.server.auth import Scope, Token, require
 from anabranch.server.job_runner import Job, Jobs, JobState
-from anabranch.server.routing import Call, CallNeeds, Limit, get_service, make_router
+from anabranch.server.routing import Call, Limit, Needs, get_service, make_router
 
 router = make_router("jobs", prefix="/jobs")
 
@@ -40,7 +40,7 @@ class JobList(BaseModel):
     jobs: list[Job]
 
 
-class _NeedsAnywhere(CallNeeds):
+class _NeedsAnywhere(Needs):
     """The scope of a route whose path has no project."""
 
     def check(self, token: Token, request: Request) -> None:  # noqa: ARG002 - the routes filter by the project of the token

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import Annotated, Any, Protocol, TypeVar, get_args
 
@@ -13,24 +13,22 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import request_response
 
-from anabranch.errors import AnabranchError
-from anabranch.server.auth import Bearer, Needs, Public, Scope, Token, authenticate
+from anabranch.server.auth import Scope, Token, authenticate, require
 from anabranch.server.branch import OpenBranch
 from anabranch.server.envelope import Envelope, status_of
-from anabranch.server.idempotency import HEADER_PARAMETER, Attempt, IdempotentHandler
+from anabranch.server.idempotency import HEADER_PARAMETER, Attempt, answer_once
 from anabranch.server.settings import Settings
 from anabranch.server.uploads import discard_untaken, has_upload
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
-_PART = r"^[A-Za-z0-9_][A-Za-z0-9_-]*$"
-
-
 _Part = TypeVar("_Part")
+_PART = r"^[A-Za-z0-9_][A-Za-z0-9_-]*$"
 
 
 class _Projects(Protocol):
@@ -135,8 +133,46 @@ class BranchCall(ProjectCall):
         return replace(self.service.branches.open(self.project_id, self.branch_id, self.token), attempt=self.attempt)
 
 
-class CallNeeds(Needs):
-    """What a route needs, and the call that it gets for it."""
+# Describes the header in OpenAPI.
+_Bearer = Annotated[
+    HTTPAuthorizationCredentials | None,
+    Depends(HTTPBearer(auto_error=False, description="A token of the service: `Authorization: Bearer ab_...`")),
+]
+
+
+class Public:
+    """Mark a route that needs no token."""
+
+    async def __call__(self) -> None:
+        return None
+
+
+class Needs:
+    """The scope that a route needs, and the call that it gets. The first argument of the route has it as a dependency.
+
+    FastAPI only describes it in the OpenAPI document. `ServiceRoute` checks the token.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def __call__(self, _: _Bearer) -> None: ...
+
+    def authenticate(self, request: Request) -> Token:
+        """Return the token of a request. Raise an error if it does not allow the request."""
+        token = authenticate(request)
+        self.check(token, request)
+        # A misspelled parameter would otherwise be ignored.
+        known = getattr(request.scope.get("route"), "query_names", None)
+        if known is not None and (unknown := sorted(set(request.query_params) - known)):
+            raise RequestValidationError(
+                [{"loc": ("query", name), "msg": "no such option", "type": "extra_forbidden"} for name in unknown]
+            )
+        return token
+
+    def check(self, token: Token, request: Request) -> None:
+        """Raise ForbiddenError if the scope or the binding of the token does not allow the request."""
+        require(token, self.scope, path=request.path_params)
 
     @contextmanager
     def open(self, request: Request, token: Token) -> Iterator[Call]:
@@ -144,43 +180,37 @@ class CallNeeds(Needs):
         yield Call(service=get_service(request), token=token)
 
 
-class _ProjectNeeds(CallNeeds):
-    def __call__(self, _: Bearer, project_id: ProjectId) -> None: ...  # type: ignore[override]
+class _ProjectNeeds(Needs):
+    def __call__(self, _: _Bearer, project_id: ProjectId) -> None: ...  # type: ignore[override]
 
     @contextmanager
     def open(self, request: Request, token: Token) -> Iterator[Call]:
-        service, project_id = get_service(request), request.path_params["project_id"]
-        with service.projects.in_use(project_id):
-            yield ProjectCall(service=service, token=token, project_id=project_id)
+        with get_service(request).projects.in_use(request.path_params["project_id"]):
+            yield self._call(request, token)
+
+    def _call(self, request: Request, token: Token) -> ProjectCall:
+        return ProjectCall(service=get_service(request), token=token, project_id=request.path_params["project_id"])
 
 
-class _BranchNeeds(CallNeeds):
-    def __call__(self, _: Bearer, project_id: ProjectId, branch_id: BranchId) -> None: ...  # type: ignore[override]
+class _BranchNeeds(_ProjectNeeds):
+    def __call__(self, _: _Bearer, project_id: ProjectId, branch_id: BranchId) -> None: ...  # type: ignore[override]
 
-    @contextmanager
-    def open(self, request: Request, token: Token) -> Iterator[Call]:
-        service, project_id = get_service(request), request.path_params["project_id"]
-        with service.projects.in_use(project_id):
-            yield BranchCall(
-                service=service,
-                token=token,
-                project_id=project_id,
-                branch_id=request.path_params["branch_id"],
-                attempt=getattr(request.state, "attempt", None),
-            )
+    def _call(self, request: Request, token: Token) -> ProjectCall:
+        attempt = getattr(request.state, "attempt", None)
+        path = {name: request.path_params[name] for name in _CALL_PATH}
+        return BranchCall(service=get_service(request), token=token, attempt=attempt, **path)
 
 
 class _ProjectEndNeeds(_ProjectNeeds):
     @contextmanager
     def open(self, request: Request, token: Token) -> Iterator[Call]:
         # Without `in_use`: a deletion waits until no request uses the project, and would wait for itself.
-        project_id = request.path_params["project_id"]
-        yield ProjectCall(service=get_service(request), token=token, project_id=project_id)
+        yield self._call(request, token)
 
 
 # The first argument of a route states the scope that it needs.
-ForAdmin = Annotated[Call, Depends(CallNeeds(Scope.ADMIN))]
-ForAnyone = Annotated[Call, Depends(CallNeeds(Scope.READ))]
+ForAdmin = Annotated[Call, Depends(Needs(Scope.ADMIN))]
+ForAnyone = Annotated[Call, Depends(Needs(Scope.READ))]
 ProjectToEnd = Annotated[ProjectCall, Depends(_ProjectEndNeeds(Scope.ADMIN))]
 ProjectToChange = Annotated[ProjectCall, Depends(_ProjectNeeds(Scope.PROJECT))]
 ProjectToBranch = Annotated[ProjectCall, Depends(_ProjectNeeds(Scope.BRANCH))]
@@ -234,17 +264,18 @@ class ServiceRoute(APIRoute):
         needs = self._needs
         if isinstance(needs, Public):
             return super().get_route_handler()
-        if not isinstance(needs, CallNeeds):
+        if not isinstance(needs, Needs):
             # FastAPI does not check the token of such a route.
             raise TypeError(f"the first argument of {self.name!r} states no scope that is checked")
         handle = _explaining(self._make_handler(needs))
         if (self.methods or set()) <= _READS:
             return handle
         body = (self.openapi_extra or {}).get("requestBody", {})
-        once = IdempotentHandler(
+        once = partial(
+            answer_once,
             handle=handle,
-            needs=needs,
-            has_secret="secret" in getattr(self.response_model, "model_fields", {}),
+            authenticate=needs.authenticate,
+            has_secret="secret" in getattr(self.response_model, "__annotations__", {}),
             takes_file="multipart/form-data" in body.get("content", {}),
         )
 
@@ -257,7 +288,7 @@ class ServiceRoute(APIRoute):
                 response = await once(request)
                 status = response.status_code
             except Exception as err:
-                status = _status_of(err)
+                status = status_of(err)
                 raise
             finally:
                 # The handler may have recorded the event with its last row. A different status is recorded as well.
@@ -269,7 +300,7 @@ class ServiceRoute(APIRoute):
 
         return audited
 
-    def _make_handler(self, needs: CallNeeds) -> _Handler:
+    def _make_handler(self, needs: Needs) -> _Handler:
         """Return the handler of a request without audit and idempotency keys."""
         call_name, *names = self._parameters
         readers = {name: _reader_of(self._parameters[name], is_path=name in self.param_convertors) for name in names}
@@ -384,7 +415,7 @@ def _explaining(handle: _Handler) -> _Handler:
         except Exception as err:
             branch = request.path_params.get("branch_id")
             # A deletion removes files that a running request still reads, which looks like damaged data.
-            if branch is not None and _status_of(err) >= 500:
+            if branch is not None and status_of(err) >= 500:
                 branches = get_service(request).branches
                 await run_in_threadpool(branches.require_there, request.path_params["project_id"], branch)
             raise
@@ -401,15 +432,3 @@ def make_router(noun: str, *, prefix: str = "") -> APIRouter:
         generate_unique_id_function=lambda route: route.name,
         responses={"4XX": {"model": Envelope, "description": "Refused"}},
     )
-
-
-def _status_of(error: Exception) -> int:
-    match error:
-        case AnabranchError():
-            return status_of(error)
-        case RequestValidationError():
-            return 422
-        case HTTPException():
-            return error.status_code
-        case _:
-            return 500

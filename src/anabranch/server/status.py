@@ -15,9 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import anabranch
 from anabranch.errors import StorageUnavailableError
-from anabranch.server.auth import Public
 from anabranch.server.database import Database
-from anabranch.server.routing import ForAnyone, get_service, make_router
+from anabranch.server.routing import ForAnyone, Public, get_service, make_router
 from anabranch.server.ui.responses import SECURITY_HEADERS
 
 _log = logging.getLogger("anabranch.server")
