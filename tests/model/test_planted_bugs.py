@@ -207,12 +207,38 @@ def collect_tagged_commit(machine: DirectedMachine) -> None:
     assert machine.model.collected
 
 
+def collect_old_commits(machine: DirectedMachine) -> None:
+    """A commit that nothing needs is collected when its grace period has passed."""
+    repo = machine.handles[0].repo
+    machine.commit("main", ops.create("s.a", ("id", "m"), ("id",)), ops.append("s.a", ("id", "m"), rows(0)))
+    machine.commit("main", ops.overwrite("s.a", ("id", "m"), rows(1)))
+    machine.commit("main", ops.overwrite("s.a", ("id", "m"), rows(2)))
+    machine._pass_time(repo)
+    machine._collect(repo, 1, None, machine.model.find_unneeded(1))
+    assert machine.model.collected
+
+
+def merge_crossed_branches(machine: DirectedMachine) -> None:
+    """Two branches change one cell, and each keeps its own value when it merges the other: both are bases later."""
+    machine.commit("main", ops.create("s.a", ("id", "m"), ("id",)), ops.append("s.a", ("id", "m"), rows(0, 1, 2)))
+    machine.fork("dev")
+    machine.commit("main", ops.update("s.a", "m", Formula(5), Below(1)))
+    machine.commit("dev", ops.update("s.a", "m", Formula(6), Below(1)))
+    before = machine.model.id_of(machine.model.head("main").commit)
+    machine._merge_branch(0, "dev", "main", "target")
+    machine._merge_branch(0, before, "dev", "target")
+    machine._merge_branch(0, "dev", "main", "fail")
+    machine._merge_branch(0, "main", "dev", "fail")
+
+
 # Bugs that few random histories meet.
 DIRECTED: dict[str, Callable[[DirectedMachine], None]] = {
     "reused row ids match": replace_table_without_key,
     "columns are reversed": add_two_columns,
     "renames are lost": rename_column_and_overwrite,
+    "gc keeps too much": collect_old_commits,
     "gc forgets tags": collect_tagged_commit,
+    "one of two bases wins": merge_crossed_branches,
 }
 
 
