@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.cli.documents import COMPUTED, MEMBERS, document_of
+from anabranch.cli.output import COMPUTED, MEMBERS, document_of
 from tests.cli.conftest import ORDERS
 
 SOURCE = Path(ab.__file__).parent

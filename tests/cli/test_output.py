@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.cli.output import Answer, JsonOutput, TextOutput
+from anabranch.cli.output import Answer, Output
 from anabranch.cli.texts import Table
 from anabranch.display import human_size
 from anabranch.json_values import json_value
@@ -68,7 +68,7 @@ def test_sizes_are_for_people(size: int, text: str) -> None:
 def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
     path = "s3://bucket/" + "long/" * 60
     table = Table(columns=("path", "note"), rows=((path, None), ("[bold]x[/bold] :smile:", True)), title="files")
-    TextOutput().show(Answer({}, "two files", tables=[table]))
+    Output(as_json=False).show(Answer({}, "two files", tables=[table]))
     shown = capsys.readouterr().out
     assert path in shown
     assert "[bold]x[/bold] :smile:" in shown
@@ -76,18 +76,18 @@ def test_a_table_in_a_pipe_is_never_cut(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_an_empty_table_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    TextOutput().show(Answer({}, tables=[Table(columns=("a",), rows=(), empty="no tags")]))
+    Output(as_json=False).show(Answer({}, tables=[Table(columns=("a",), rows=(), empty="no tags")]))
     assert capsys.readouterr().out == "no tags\n"
 
 
 def test_json_shows_the_document_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    JsonOutput().show(Answer({"a": "ü"}, "not shown"))
+    Output(as_json=True).show(Answer({"a": "ü"}, "not shown"))
     shown = capsys.readouterr()
     assert (json.loads(shown.out), shown.err) == ({"a": "ü"}, "")
 
 
 def test_progress_goes_nowhere_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    for output in (TextOutput(), JsonOutput()):
+    for output in (Output(as_json=False), Output(as_json=True)):
         with output.progress("moving") as progress:
             progress(Progress(stage="files", done=1, total=2))
     assert capsys.readouterr() == ("", "")
@@ -96,10 +96,10 @@ def test_progress_goes_nowhere_without_a_terminal(capsys: pytest.CaptureFixture[
 # The work ends when the test has seen the bar, or at once.
 WORK = """
 import sys
-from anabranch.cli.output import output_for
+from anabranch.cli.output import Output
 from anabranch.storage.requests import Progress
 
-with output_for(as_json="--json" in sys.argv).progress("moving") as progress:
+with Output(as_json="--json" in sys.argv).progress("moving") as progress:
     progress(Progress(stage="files", done=1, total=2))
     if "--slow" in sys.argv:
         sys.stdin.read(1)

@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from anabranch.cli.completion import add_completion, without_open_option
 from anabranch.cli.options import flag, option, parse_pairs
-from anabranch.cli.output import INTERRUPTED, USAGE, Answer, Output, output_for
+from anabranch.cli.output import INTERRUPTED, USAGE, Answer, Output
 from anabranch.config import (
     BRANCH_VARIABLE,
     REPOSITORY_VARIABLE,
@@ -101,7 +101,7 @@ class Here:
         # As the option names it; `repository.branch` is the branch to work on.
         self.branch: str | None = given.get("branch")
         self.as_json: bool = given.get("as_json", False)
-        self.output: Output = output_for(as_json=self.as_json)
+        self.output = Output(self.as_json)
 
     @cached_property
     def storage_options(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ import typer
 import anabranch
 from anabranch.cli.command import CommandInterruptedError, PlainGroup, UnknownCommandError
 from anabranch.cli.completion import prepare_completion
-from anabranch.cli.output import INTERRUPTED, ErrorView, exit_code, output_for
+from anabranch.cli.output import INTERRUPTED, ErrorView, Output, exit_code
 from anabranch.display import printable
 from anabranch.errors import AnabranchError, MergeConflictError
 from anabranch.hints import Door, shell_text, words_at
@@ -198,7 +198,7 @@ class _App(PlainGroup):
         prepare_completion()
         given = list(sys.argv[1:] if args is None else args)
         # Also for errors in the arguments themselves, before any command has read them.
-        output = output_for(as_json="--json" in given)
+        output = Output(as_json="--json" in given)
         try:
             with collect_warnings() as warnings, _showing(warnings):
                 code = super().main(

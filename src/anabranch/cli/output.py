@@ -1,7 +1,7 @@
 """The output of commands: tables for people or one JSON document for programs on stdout, everything else on stderr.
 
-Progress is a bar, or a line for each output of a pipeline. A bar appears only on a terminal, and only if the command
-takes a while.
+Progress is a bar. It appears only on a terminal, and only if the command takes a while. The members of a JSON document
+are the fields of a value, or those that the table at the end lists for its class.
 """
 
 import json
@@ -10,15 +10,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from anabranch.cli.documents import document_of
 from anabranch.cli.texts import Table, iter_lines
-from anabranch.display import printable, short_id
+from anabranch.display import printable, to_datetime
 from anabranch.errors import (
     AnabranchError,
     BusyError,
@@ -30,10 +32,15 @@ from anabranch.errors import (
     NotFoundError,
     StorageError,
 )
+from anabranch.hints import Door, words_at
+from anabranch.ids import MAIN
+from anabranch.json_values import json_value
 
 if TYPE_CHECKING:
-    from anabranch.pipelines.run import StepProgress
     from anabranch.storage.requests import OnProgress, Progress
+
+# What a bar shows: the steps of a command, or the rows of a load or an export, with the bytes of files that are read.
+Counted = Literal["steps", "rows", "bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,48 +85,16 @@ class ErrorView:
     tables: Sequence[Table] = ()
 
 
-class Output(Protocol):
-    """Where a command's answers, errors and progress go."""
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where the answers, errors and progress of a command go: as JSON documents, or as tables and sentences."""
 
-    def show(self, answer: Answer) -> None: ...
-
-    def fail(self, error: ErrorView) -> None: ...
-
-    def stop(self, message: str) -> None:
-        """Report that a command was interrupted."""
-        ...
-
-    def progress(self, what: str) -> Any:
-        """Return a context with a function that shows a `Progress`."""
-        ...
-
-
-def output_for(*, as_json: bool) -> Output:
-    return JsonOutput() if as_json else TextOutput()
-
-
-class JsonOutput:
-    """One JSON document on stdout, or one on stderr when it went wrong."""
+    as_json: bool
 
     def show(self, answer: Answer) -> None:
-        typer.echo(json.dumps(document_of(answer.document), indent=2))
-
-    def fail(self, error: ErrorView) -> None:
-        fields = {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
-        typer.echo(json.dumps({"error": fields | document_of(error.details)}, indent=2), err=True)
-
-    def stop(self, message: str) -> None:
-        self.fail(ErrorView(code="interrupted", message=message, hint="run the command again", retryable=True))
-
-    @contextmanager
-    def progress(self, what: str) -> "Iterator[OnProgress]":  # noqa: ARG002 - programs want none
-        yield _ignore
-
-
-class TextOutput:
-    """Tables and sentences, and a progress bar where someone watches."""
-
-    def show(self, answer: Answer) -> None:
+        if self.as_json:
+            typer.echo(json.dumps(document_of(answer.document), indent=2))
+            return
         for sentence in answer.sentences:
             typer.echo(printable(sentence))
         for line in answer.lines:
@@ -129,16 +104,30 @@ class TextOutput:
             _print_table(table)
 
     def fail(self, error: ErrorView) -> None:
+        if self.as_json:
+            fields = {"code": error.code, "message": error.message, "hint": error.hint, "retryable": error.retryable}
+            typer.echo(json.dumps({"error": fields | document_of(error.details)}, indent=2), err=True)
+            return
         typer.echo(f"error: {printable(error.message)}", err=True)
         for table in error.tables:
             _print_table(table, err=True)
         typer.echo(f"hint: {printable(error.hint)}", err=True)
 
     def stop(self, message: str) -> None:
-        typer.echo(message, err=True)
+        """Report that a command was interrupted."""
+        if self.as_json:
+            self.fail(ErrorView(code="interrupted", message=message, hint="run the command again", retryable=True))
+        else:
+            typer.echo(message, err=True)
 
-    def progress(self, what: str) -> Any:
-        return watch_steps(what)
+    @contextmanager
+    def progress(self, what: str, *, counts: Counted = "steps") -> "Iterator[OnProgress]":
+        """Yield a callback that shows the progress of a command in a bar, but not to a program that reads JSON."""
+        if self.as_json:
+            yield ignore_progress
+            return
+        with _LateBar(what, counts) as bar:
+            yield lambda step: bar.update(completed=step.done, total=step.total, rows=step.rows)
 
 
 def print_stream(output: Output, what: str, texts: Iterator[str]) -> None:
@@ -218,116 +207,24 @@ def exit_code(error: type[AnabranchError]) -> int:
     return next(EXIT_CODES[group] for group in error.__mro__ if group in EXIT_CODES)
 
 
-def _ignore(_: "Progress") -> None:
-    """Show nothing: a program that reads a document has no use for progress."""
-
-
-@contextmanager
-def watch_outputs(*, as_json: bool) -> "Iterator[OnProgress]":
-    """Yield a callback that prints a line for each output that ended, and on a terminal which are being built."""
-    if as_json:
-        yield _ignore
-        return
-    if not sys.stderr.isatty():
-
-        def write(progress: "Progress") -> None:
-            _show_step(progress, lambda line: typer.echo(line, err=True))
-
-        yield write
-        return
-    from rich.console import Console
-
-    console, working = Console(stderr=True, highlight=False), dict[str, None]()
-    with console.status("starting") as status:
-
-        def watch(progress: "Progress") -> None:
-            # Without markup: a line starts with text such as [1/3], and rich reads brackets as styles.
-            step = _show_step(progress, lambda line: console.print(line, markup=False))
-            if step.state == "started":
-                working[step.table] = None
-            else:
-                working.pop(step.table, None)
-            status.update(f"building {', '.join(working)}" if working else "publishing")
-
-        yield watch
-
-
-def _show_step(progress: "Progress", show: Callable[[str], None]) -> "StepProgress":
-    """Show a line for an output that ended."""
-    from anabranch.pipelines.run import StepProgress  # takes a while to load
-
-    if not isinstance(progress, StepProgress):
-        raise TypeError(f"a run reports its outputs, not {progress!r}")
-    if progress.built is not None:
-        built = progress.built
-        show(f"[{progress.done}/{progress.total}] {progress.table}: {built.rows:,} rows in {built.seconds:.1f} s")
-    elif progress.state != "started":
-        show(f"{progress.table}: failed")
-    return progress
-
-
-def watch_values(*, as_json: bool) -> "OnProgress":
-    """Return a callback that prints a line for each value of a backfill."""
-
-    def watch(progress: "Progress") -> None:
-        from anabranch.pipelines.backfill import BackfillProgress
-
-        if not isinstance(progress, BackfillProgress):
-            return  # an output of the value that is being built
-        commit = None if progress.run is None else progress.run.commit_id
-        result = "done before" if progress.run is None else "nothing changed" if commit is None else short_id(commit)
-        typer.echo(f"[{progress.done}/{progress.total}] {progress.value}: {result}", err=True)
-
-    return _ignore if as_json else watch
+def ignore_progress(_: "Progress") -> None:
+    """Show nothing."""
 
 
 # A command that ends sooner shows no bar: it would only flicker.
 SECONDS_WITHOUT_BAR = 1.5
 
 
-@contextmanager
-def watch_steps(what: str) -> "Iterator[OnProgress]":
-    """Yield a callback that shows the steps of a command in a bar."""
-
-    def make_bar() -> Any:
-        from rich.console import Console
-        from rich.progress import Progress as Bar
-
-        return Bar(console=Console(stderr=True), transient=True)
-
-    with _LateBar(what, make_bar) as bar:
-        yield lambda step: bar.update(completed=step.done, total=step.total)
-
-
-@contextmanager
-def watch_rows(what: str, *, as_json: bool, in_bytes: bool) -> "Iterator[Callable[[Progress], None]]":
-    """Yield a callback that shows the rows of a load or an export in a bar."""
-
-    def make_bar() -> Any:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        size = [DownloadColumn()] if in_bytes else []
-        columns = [TextColumn("{task.description}"), BarColumn(), *size, TextColumn("{task.fields[rows]:,} rows")]
-        return Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
-
-    if as_json:
-        yield _ignore
-        return
-    with _LateBar(what, make_bar, rows=0) as bar:
-        yield lambda step: bar.update(completed=step.done, total=step.total, rows=step.rows)
-
-
 class _LateBar:
     """A bar that appears after a while. Without a terminal it never does: a log would get control characters."""
 
-    def __init__(self, what: str, make: Callable[[], Any], **fields: Any) -> None:
-        self._make = make
+    def __init__(self, what: str, counts: Counted) -> None:
         self._what = what
-        self._state: dict[str, Any] = {"total": None, **fields}
+        self._counts = counts
+        self._state: dict[str, Any] = {"total": None, "rows": 0}
         self._bar: Any = None
         self._task: Any = None
+        self._has_ended = False
         self._changing = threading.Lock()
         self._timer = threading.Timer(SECONDS_WITHOUT_BAR, self._show)
         self._timer.daemon = True  # the command must not wait for it after an error
@@ -341,7 +238,7 @@ class _LateBar:
         self._timer.cancel()
         # The timer may be showing the bar right now, which is then removed here.
         with self._changing:
-            self._make = lambda: None
+            self._has_ended = True
             if self._bar is not None:
                 self._bar.stop()
 
@@ -352,10 +249,158 @@ class _LateBar:
                 self._bar.update(self._task, **state)
 
     def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        size = [DownloadColumn()] if self._counts == "bytes" else []
+        rows = [TextColumn("{task.description}"), BarColumn(), *size, TextColumn("{task.fields[rows]:,} rows")]
+        columns = [] if self._counts == "steps" else [*rows, TimeRemainingColumn()]
         with self._changing:
-            bar = self._make()
-            if bar is None:
-                return  # the command has just ended
-            self._task = bar.add_task(self._what, **self._state)
-            bar.start()
-            self._bar = bar
+            if not self._has_ended:
+                self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+                self._task = self._bar.add_task(self._what, **self._state)
+                self._bar.start()
+
+
+# The members of a document, separated by spaces: NAME, NAME=ATTRIBUTE, NAME=* for one of COMPUTED, **ATTRIBUTE for all
+# members of a mapping, or ?NAME for one that is left out if it is empty. A class is named by its package. One that is
+# not listed has a member for each field. The names are those in docs/cli.md: they stay the same if a field is renamed.
+MEMBERS: dict[str, str] = {
+    "format.CleanupReport": "dry_run files=* bytes by_reason=* versions=* removed=files"
+    " kept_versions=kept too_young unused_in_bases damaged",
+    "format.CloneInfo": "uri source_branch=* source_version tag created_at exists",
+    "format.DoctorReport": "root clean=is_clean findings",
+    "format.Finding": "severity kind subject explanation remedy=* tables refs commits paths needed_by"
+    " repairable repaired",
+    "format.Layout": "root total by_kind by_branch=* unreferenced_trees unknown_files=* files",
+    "format.LayoutFile": "path kind branch=* has_ref size modified",
+    "format.BasePath": "id name is_dataset_root path",
+    "format.BranchInfo": "name parent_branch=* parent_version created_at manifest_size metadata",
+    "format.TagInfo": "name branch=* version manifest_size created_at updated_at metadata",
+    "format.BaseUsage": "id=* name path data deletion index total",
+    "format.StorageReport": "uri version bases total missing",
+    "pipelines.Backfill": "pipeline branch parameter values=* skipped=* commits=* runs",
+    "pipelines.Plan": "pipeline branch source_hash=source.hash parameters=* steps checks=* edges=*",
+    "pipelines.Step": "output=key kind=output.kind engine=output.engine write=output.write creates"
+    " inputs=output.inputs incremental=output.incremental after primary_key=output.primary_key"
+    " description=output.description",
+    "pipelines.ComparedOutput": "key inserted updated deleted has_other_columns is_missing is_same",
+    "pipelines.Reproduction": "commit_id branch same=is_same same_source=has_same_source"
+    " recorded_source_hash=recorded_hash source_hash outputs run",
+    "repo.GcReport": "dry_run files=* bytes by_reason=* objects commits branches runs damaged"
+    " retained_commits tables waiting_since=*",
+    "repo.HolderStorage": "kind name own shared head history total",
+    "repo.RepositoryStorage": "root total needed freeable freeable_by_reason metadata holders tables damaged",
+    "repo.TableStorage": "table own shared head history total",
+    "repo.TableDiff": "change renamed_from inserted=counts.inserted updated=counts.updated"
+    " deleted=counts.deleted columns",
+    "repo.PipelineRecord": "name file source_hash parameters input outputs=*",
+    "repo.CloneInfo": "id target kind commit_id tables created_at=created created_by state",
+    "repo.GraphCommit": "id=graph_commit_id branch version=manifest_version parent_id=parent_commit_id"
+    " merged_parent_id=merged_parent_commit_id actor=actor_id created_at=created kind message metadata tables",
+    "repo.CheckOutcome": "name sql result problem",
+    "repo.Conflict": "table kind key column path base source target problem ?hint **decision",
+    "repo.MergeResult": "outcome=plan.outcome source=plan.source into=plan.into"
+    " source_commit_id=plan.source_commit_id target_commit_id=plan.target_commit_id"
+    " base_commit_ids=plan.base_commit_ids commit tables=plan.tables conflict_count=plan.conflict_count"
+    " conflicts=plan.conflicts strategy_gaps=plan.strategy_gaps",
+    "repo.TablePlan": "table action renamed_from taken_from inserted=counts.inserted updated=counts.updated"
+    " deleted=counts.deleted added_columns dropped_columns altered_columns built_indices dropped_indices"
+    " wanted_indices conflicts",
+    "repo.BranchInfo": "name mode parent parent_commit_id head_commit_id version created_at=created"
+    " created_by description expires_at=expires own_tables is_protected checks=*",
+    "repo.Movement": "version=number event at=moved actor commit_id message is_deleted restores"
+    " renamed_from renamed_to",
+    "repo.TagInfo": "name commit_id created_at=created created_by description",
+    "repo.RunInfo": "id branch=target state message metadata tables begun_at=begun begun_by"
+    " changed_at=changed commit_id error checks",
+    "repo.Table": "table=key rows=* primary_key dataset=entry.dataset home=entry.home version=*",
+    "repo.TableDrift": "table has_drifted branch_rows main_rows forked_version=* main_version=*",
+}
+
+
+def _by_reason(report: Any) -> dict[str, object]:
+    return {reason: {"files": files, "bytes": size} for reason, (files, size) in report.by_reason.items()}
+
+
+COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
+    "format.CleanupReport": {
+        "files": lambda report: len(report.files),
+        "by_reason": _by_reason,
+        "versions": lambda report: [{"branch": branch, "version": number} for branch, number in report.versions],
+    },
+    "format.CloneInfo": {"source_branch": lambda clone: clone.branch or MAIN},
+    "format.Finding": {"remedy": lambda finding: words_at(Door.COMMAND_LINE, finding.remedy)},
+    "format.Layout": {
+        "by_branch": lambda layout: {name or MAIN: total for name, total in layout.by_branch.items()},
+        "unknown_files": lambda layout: [file.path for file in layout.unknown_files],
+    },
+    "format.LayoutFile": {"branch": lambda file: file.branch or MAIN},
+    "format.BranchInfo": {"parent_branch": lambda branch: branch.parent_branch or MAIN},
+    "format.TagInfo": {"branch": lambda tag: tag.branch or MAIN},
+    "format.BaseUsage": {"id": lambda usage: None if usage.base is None else usage.base.id},
+    "pipelines.Backfill": {
+        "values": lambda done: list(map(str, done.values)),
+        "skipped": lambda done: list(map(str, done.skipped)),
+        "commits": lambda done: [run.commit_id for run in done.runs if run.commit_id is not None],
+    },
+    "pipelines.Plan": {
+        "parameters": lambda plan: {name: str(value) for name, value in plan.parameters.items()},
+        "checks": lambda plan: [check.name for check in plan.checks],
+        "edges": lambda plan: [{"from": key, "to": step.key} for step in plan.steps for key in step.output.inputs],
+    },
+    "repo.GcReport": {
+        "files": lambda report: len(report.objects),
+        "by_reason": _by_reason,
+        "waiting_since": lambda report: None if report.waiting_since is None else to_datetime(report.waiting_since),
+    },
+    "repo.PipelineRecord": {
+        "outputs": lambda record: [{"table": key, **document_of(output)} for key, output in record.outputs.items()]
+    },
+    "repo.BranchInfo": {"checks": lambda branch: [{"name": name, "sql": sql} for name, sql in branch.checks]},
+    "repo.Table": {"rows": lambda table: table.count_rows(), "version": lambda table: str(table.entry.version)},
+    "repo.TableDrift": {
+        "forked_version": lambda drift: None if drift.forked_version is None else str(drift.forked_version),
+        "main_version": lambda drift: None if drift.main_version is None else str(drift.main_version),
+    },
+}
+
+
+def document_of(value: Any) -> Any:
+    """Return a value of the library, or anything that contains such values, as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(key.value if isinstance(key, Enum) else key): document_of(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [document_of(item) for item in value]
+    kind: Any = type(value)
+    read = _reader(kind)
+    return json_value(value) if read is None else {name: document_of(item) for name, item in read(value).items()}
+
+
+# Cached by class, because a document may list thousands of values of one class.
+@cache
+def _reader(kind: Any) -> Callable[[Any], dict[str, Any]] | None:
+    """Return a function that reads the members of a value, or None for plain values."""
+    # By package, and not by module: a class keeps its document if it moves to another file.
+    name = f"{kind.__module__.removeprefix('anabranch.').partition('.')[0]}.{kind.__qualname__}"
+    if name in MEMBERS:
+        return lambda value: _read_members(value, MEMBERS[name].split(), COMPUTED.get(name, {}))
+    if is_dataclass(kind):
+        return lambda value: {each.name: getattr(value, each.name) for each in fields(kind)}
+    return None
+
+
+def _read_members(value: Any, members: list[str], computed: Mapping[str, Callable[[Any], object]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for member in members:
+        name, _, attribute = member.partition("=")
+        if name.startswith("**"):
+            found |= getattr(value, name[2:]) or {}
+        elif name.startswith("?"):
+            given = getattr(value, name[1:])
+            found |= {name[1:]: given} if given else {}
+        elif attribute == "*":
+            found[name] = computed[name](value)
+        else:
+            found[name] = attrgetter(attribute or name)(value)
+    return found

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import WRITES, Here, add_group, command, group, notes_on
-from anabranch.cli.documents import document_of
 from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.options import (
     REF_FORMS,
@@ -19,7 +18,7 @@ from anabranch.cli.options import (
     option,
     parse_duration,
 )
-from anabranch.cli.output import Answer
+from anabranch.cli.output import Answer, document_of
 from anabranch.cli.texts import Table, commit_line, count, mode_text, size_text, snapshot_size
 from anabranch.config import remember
 from anabranch.display import short_id

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anabranch.cli.command import Here, command, group
-from anabranch.cli.documents import document_of
 from anabranch.cli.options import REF_FORMS, Limit, argument, flag, option, parse_duration
-from anabranch.cli.output import Answer, Line
+from anabranch.cli.output import Answer, Line, document_of
 from anabranch.cli.texts import Table, commit_line, count, first_page, never_changed, subject
 from anabranch.display import short_id
 from anabranch.drawing.commit_graph import Node, newest_first

@@ -6,9 +6,8 @@ import typer
 
 from anabranch.cli.command import SERVICE, Here, add_group, command, group
 from anabranch.cli.completion import SHELLS, Installation, complete_choices, completion_script, install_completion
-from anabranch.cli.documents import document_of
 from anabranch.cli.options import argument, flag
-from anabranch.cli.output import MEANINGS, Answer
+from anabranch.cli.output import MEANINGS, Answer, document_of
 from anabranch.cli.texts import Table
 from anabranch.config import Source, load_config, write_config
 from anabranch.errors import InvalidInputError, NotFoundError

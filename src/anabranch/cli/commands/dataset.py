@@ -9,7 +9,6 @@ import typer
 
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.commands import dataset_storage
-from anabranch.cli.documents import document_of
 from anabranch.cli.options import (
     DatasetBranch,
     DatasetRef,
@@ -22,7 +21,7 @@ from anabranch.cli.options import (
     parse_pairs,
     parse_ref,
 )
-from anabranch.cli.output import Answer
+from anabranch.cli.output import Answer, document_of
 from anabranch.cli.texts import Table, count, list_columns, schema_table
 from anabranch.display import human_size, printable
 from anabranch.ids import MAIN

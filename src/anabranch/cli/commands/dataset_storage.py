@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.command import DATASET, Here, command, group
 from anabranch.cli.commands.maintenance import health_answer, path_tables, removal_tables
-from anabranch.cli.documents import document_of
 from anabranch.cli.options import (
     DatasetBranch,
     DryRun,
@@ -17,7 +16,7 @@ from anabranch.cli.options import (
     parse_duration,
     parse_pairs,
 )
-from anabranch.cli.output import GENERAL, Answer
+from anabranch.cli.output import GENERAL, Answer, document_of
 from anabranch.cli.texts import Table, count, usage_text
 from anabranch.display import human_size
 from anabranch.errors import InvalidInputError

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.command import Here, command, group
-from anabranch.cli.documents import document_of
 from anabranch.cli.options import REF_FORMS, Engine, TableName, argument, flag, option
-from anabranch.cli.output import Answer, Line
+from anabranch.cli.output import Answer, Line, document_of
 from anabranch.cli.texts import Table, count, subject, text_value
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError

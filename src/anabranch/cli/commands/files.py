@@ -20,7 +20,7 @@ from anabranch.cli.options import (
     parse_names,
     parse_pairs,
 )
-from anabranch.cli.output import Answer, watch_rows
+from anabranch.cli.output import Answer
 from anabranch.cli.texts import Table, count
 from anabranch.display import human_size, short_id
 from anabranch.errors import InvalidInputError, KeyConflictError
@@ -152,7 +152,7 @@ def load(
             f"{key!r} is a file, and the table comes first", hint=f"use 'anabranch load {sources[0]} {key}'"
         )
     with (
-        watch_rows(f"loading {key}", as_json=here.as_json, in_bytes=True) as watch,
+        here.output.progress(f"loading {key}", counts="bytes") as watch,
         _upsert_by_mode(),
         here.on_current_branch(),
     ):
@@ -243,7 +243,7 @@ def export(
         raise InvalidInputError(
             f"{target!r} is a table, and the table comes first", hint=f"use 'anabranch export {target} {key}'"
         )
-    with watch_rows(f"exporting {key}", as_json=here.as_json, in_bytes=False) as watch, here.on_current_branch():
+    with here.output.progress(f"exporting {key}", counts="rows") as watch, here.on_current_branch():
         done = here.repository.export(
             key,
             target,

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.cli.command import COMMITS, WRITES, Here, command, group
-from anabranch.cli.documents import document_of
 from anabranch.cli.options import KeepPolicy, TableName, TableNames, argument, flag, option
-from anabranch.cli.output import GENERAL, Answer, Line
+from anabranch.cli.output import GENERAL, Answer, Line, document_of
 from anabranch.cli.texts import Table, count, usage_text
 from anabranch.display import human_size, short_id, to_datetime
 from anabranch.hints import Door, words_at

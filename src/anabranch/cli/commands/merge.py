@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 from anabranch.cli.command import COMMITS, WRITES, Here, command, group
-from anabranch.cli.documents import document_of
 from anabranch.cli.merging import (
     Into,
     MergeOptions,
@@ -22,7 +21,7 @@ from anabranch.cli.merging import (
     replay_tables,
 )
 from anabranch.cli.options import Engine, Limit, Message, argument, flag, option
-from anabranch.cli.output import CONFLICTS, Answer
+from anabranch.cli.output import CONFLICTS, Answer, document_of
 from anabranch.cli.texts import Table, commit_line, count, first_page, subject, text_value
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, TableNotFoundError

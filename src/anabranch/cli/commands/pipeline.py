@@ -1,12 +1,16 @@
 """`anabranch pipeline` and `anabranch run`: many steps, such as those of a pipeline, published as one commit."""
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
 
 from anabranch.cli.command import COMMITS, READS_BRANCH, WRITES, Here, add_group, command, group
-from anabranch.cli.documents import document_of
 from anabranch.cli.options import AfterName, Limit, Message, NamePrefix, RefOption, argument, flag, option, parse_pairs
-from anabranch.cli.output import DIFFERENT, Answer, Line, watch_outputs, watch_values
+from anabranch.cli.output import DIFFERENT, Answer, Line, document_of, ignore_progress
 from anabranch.cli.texts import Table, count
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
@@ -14,8 +18,9 @@ from anabranch.errors import InvalidInputError
 if TYPE_CHECKING:
     from anabranch.pipelines.plan import Plan, Step
     from anabranch.pipelines.reproduction import ComparedOutput
-    from anabranch.pipelines.run import PipelineRun
+    from anabranch.pipelines.run import PipelineRun, StepProgress
     from anabranch.spark.session import SparkSession
+    from anabranch.storage.requests import OnProgress, Progress
 
 app = group()
 pipelines = add_group(
@@ -141,7 +146,7 @@ def run(
     with here.on_current_branch():
         if dry_run:
             return plan_answer(pipeline.plan(here.repository, **arguments))
-        with watch_outputs(as_json=here.as_json) as watch:
+        with _watching(here) as watch:
             done = pipeline.run(here.repository, message=message, progress=watch, **arguments, **how.parsed())
     return run_answer(done)
 
@@ -151,7 +156,7 @@ def _reproduce(here: Here, file: str | None, commit: str, how: Building) -> Answ
     from anabranch import Pipeline
 
     pipeline = Pipeline.recorded(here.repository, commit) if file is None else Pipeline.load(file)
-    with watch_outputs(as_json=here.as_json) as watch:
+    with _watching(here) as watch:
         again = pipeline.reproduce(here.repository, commit, branch=here.branch, progress=watch, **how.parsed())
     different = [output for output in again.outputs if not output.is_same]
     source = "with the same source" if again.has_same_source else "with another source"
@@ -251,7 +256,7 @@ def backfill(
             end=end,
             step=step,
             again=again,
-            progress=watch_values(as_json=here.as_json),
+            progress=ignore_progress if here.as_json else _show_value,
             **arguments,
             **how.parsed(),
         )
@@ -259,6 +264,53 @@ def backfill(
     if done.skipped:
         sentence += f"; {count(len(done.skipped), 'value')} had been built before (--again builds them again)"
     return Answer(done, sentence)
+
+
+@contextmanager
+def _watching(here: Here) -> "Iterator[OnProgress]":
+    """Yield a callback that prints a line for each output that ended, and on a terminal which are being built."""
+    if here.as_json:
+        yield ignore_progress
+        return
+    if not sys.stderr.isatty():
+        yield lambda progress: _show_step(progress, lambda line: typer.echo(line, err=True))
+        return
+    from rich.console import Console
+
+    console, working = Console(stderr=True, highlight=False), dict[str, None]()
+    with console.status("starting") as status:
+
+        def watch(progress: "Progress") -> None:
+            # Without markup: a line starts with text such as [1/3], and rich reads brackets as styles.
+            step = _show_step(progress, lambda line: console.print(line, markup=False))
+            if step.state == "started":
+                working[step.table] = None
+            else:
+                working.pop(step.table, None)
+            status.update(f"building {', '.join(working)}" if working else "publishing")
+
+        yield watch
+
+
+def _show_step(progress: "Progress", show: Callable[[str], None]) -> "StepProgress":
+    """Show a line for an output that ended."""
+    step = cast("StepProgress", progress)  # a run reports only its outputs
+    if step.built is not None:
+        show(f"[{step.done}/{step.total}] {step.table}: {step.built.rows:,} rows in {step.built.seconds:.1f} s")
+    elif step.state != "started":
+        show(f"{step.table}: failed")
+    return step
+
+
+def _show_value(progress: "Progress") -> None:
+    """Print a line for each value of a backfill."""
+    from anabranch.pipelines.backfill import BackfillProgress  # takes a while to load
+
+    if not isinstance(progress, BackfillProgress):
+        return  # an output of the value that is being built
+    commit = None if progress.run is None else progress.run.commit_id
+    result = "done before" if progress.run is None else "nothing changed" if commit is None else short_id(commit)
+    typer.echo(f"[{progress.done}/{progress.total}] {progress.value}: {result}", err=True)
 
 
 def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) -> Answer:

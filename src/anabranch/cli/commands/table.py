@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anabranch.cli.command import COMMITS, READS_BRANCH, Here, add_group, command, group
-from anabranch.cli.documents import document_of
 from anabranch.cli.options import Limit, Message, RefOption, TableName, argument, flag, option, parse_names, parse_pairs
-from anabranch.cli.output import DIFFERENT, Answer, Line
+from anabranch.cli.output import DIFFERENT, Answer, Line, document_of
 from anabranch.cli.texts import Table, count, first_page, list_columns, never_changed, schema_table, subject
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
