@@ -10,8 +10,8 @@ import inspect
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
@@ -34,12 +34,11 @@ from anabranch.config import (
     overriding_variables,
 )
 from anabranch.display import short_id
-from anabranch.errors import BranchNotFoundError, RepositoryNotFoundError
+from anabranch.errors import AnabranchError, BranchNotFoundError, RepositoryNotFoundError
 from anabranch.ids import MAIN
 
 if TYPE_CHECKING:
     from anabranch.format.dataset import Dataset
-    from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.refs.branches import BranchInfo
     from anabranch.repo.repository import Repository
     from anabranch.repo.snapshot import Snapshot
@@ -154,56 +153,49 @@ class Here:
 
     def current(self) -> "BranchInfo":
         """Return the current branch in its newest state."""
-        with self.on_current_branch():
-            return self.repository.branch_get(self.repository.branch)
+        return self.repository.branch_get(self.repository.branch)
 
     def snapshot(self, ref: str | None) -> "Snapshot":
         """Return the state of a ref, by default of the current branch."""
-        if ref is not None:
-            return self.repository.snapshot_of(ref)
-        with self.on_current_branch():
-            return self.repository.snapshot()
-
-    def commits(self, ref: str | None, *, limit: int, table: str | None = None) -> "list[GraphCommit]":
-        """List the commits that led to a ref, by default to the current branch."""
-        with self.on_current_branch() if ref is None else nullcontext():
-            return self.repository.list_commits(ref, limit=limit, table=table)
+        return self.repository.snapshot() if ref is None else self.repository.snapshot_of(ref)
 
     @contextmanager
-    def on_named_repository(self) -> Iterator[None]:
-        """Name the variable that a missing repository comes from: the command itself does not show it."""
+    def explaining(self, named: Collection[object]) -> Iterator[None]:
+        """Add to an error where the missing repository or branch was named, if not in the command itself.
+
+        `named` are the values that the command was given.
+        """
         try:
             yield
-        except RepositoryNotFoundError as err:
+        except (RepositoryNotFoundError, BranchNotFoundError) as err:
             # The cached property is not there if no repository is named, and reading it would raise again.
             settings: Settings | None = self.__dict__.get("settings")
-            is_from_variable = settings is not None and settings.repository_source is Source.ENVIRONMENT
-            # The error may be about another repository, such as the source of a clone.
-            if settings is None or not is_from_variable or repr(settings.repository) not in err.problem:
+            explained = None if settings is None else _explained(err, settings, named)
+            if explained is None:
                 raise
-            raise err.reworded(f"{err.problem}, which {REPOSITORY_VARIABLE} names") from err
+            raise explained from err
 
-    @contextmanager
-    def on_current_branch(self) -> Iterator[None]:
-        """Explain where a missing branch was named, if not in the command itself."""
-        try:
-            yield
-        except BranchNotFoundError as err:
-            settings = self.settings
-            if f"'{settings.branch}'" not in err.problem or settings.branch == err.renamed_to:
-                raise  # it is about a ref that the command names
-            match settings.branch_source:
-                case Source.FOLDER if settings.memory is not None:
-                    where, name = f"of this folder ({settings.memory.file})", settings.branch
-                    hint = f"switch with 'anabranch switch {MAIN}'"
-                    hint += f", or bring it back with 'anabranch branch restore {name}'"
-                    if err.renamed_to is not None:
-                        hint = f"switch with 'anabranch switch {err.renamed_to}'"
-                case Source.ENVIRONMENT:
-                    where, hint = f"by {BRANCH_VARIABLE}", "set the variable to another branch, or unset it"
-                case _:
-                    raise
-            raise BranchNotFoundError(f"{err.problem}, and it is the current branch {where}", hint=hint) from err
+
+def _explained(
+    err: RepositoryNotFoundError | BranchNotFoundError, settings: Settings, named: Collection[object]
+) -> AnabranchError | None:
+    if isinstance(err, RepositoryNotFoundError):
+        # The error may be about another repository, such as the source of a clone.
+        is_from_variable = settings.repository_source is Source.ENVIRONMENT and repr(settings.repository) in err.problem
+        return err.reworded(f"{err.problem}, which {REPOSITORY_VARIABLE} names") if is_from_variable else None
+    name = settings.branch
+    if name in named or f"'{name}'" not in err.problem or name == err.renamed_to:
+        return None
+    if settings.branch_source is Source.ENVIRONMENT:
+        where, hint = f"by {BRANCH_VARIABLE}", "set the variable to another branch, or unset it"
+    elif settings.branch_source is Source.FOLDER and settings.memory is not None:
+        where = f"of this folder ({settings.memory.file})"
+        hint = f"switch with 'anabranch switch {err.renamed_to or MAIN}'"
+        if err.renamed_to is None:
+            hint += f", or bring it back with 'anabranch branch restore {name}'"
+    else:
+        return None
+    return BranchNotFoundError(f"{err.problem}, and it is the current branch {where}", hint=hint)
 
 
 # Typer converts each value of an argument or option by pydantic, whose import takes longer than the work of a short
@@ -360,10 +352,11 @@ def command(
 
         def run(**given: Any) -> None:
             here = Here({option: given.pop(option) for option in on})
+            named = [each for value in given.values() for each in (value if isinstance(value, list) else [value])]
             for name, kind in sets.items():
                 given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
             try:
-                with here.on_named_repository():
+                with here.explaining(named):
                     answer = act(here, **given)
                 if answer is not None:
                     here.output.show(answer)

@@ -70,11 +70,10 @@ def log(
                 drawing = "--graph" if svg is None else "--svg"
                 raise InvalidInputError(f"{drawing} and --{name} do not go together", hint="leave one out")
         return _drawn(here, ref, svg, limit=limit)
-    with here.on_current_branch():
-        commits, has_more, sentences = first_page(which.choose(here, ref), limit, "newest", "commit")
-        # Only if nothing was found, because the check may read the whole history.
-        if which.table is not None and not commits:
-            _require_changes(here, which.table, ref)
+    commits, has_more, sentences = first_page(which.choose(here, ref), limit, "newest", "commit")
+    # Only if nothing was found, because the check may read the whole history.
+    if which.table is not None and not commits:
+        _require_changes(here, which.table, ref)
     document = {"ref": ref or here.repository.branch, "commits": commits, "has_more": has_more}
     if oneline:
         return Answer(document, *sentences, lines=[Line(commit_line(commit)) for commit in commits])
@@ -306,8 +305,7 @@ def merge_base(
     all_bases: bool = flag("--all", "Show all of them, if there are several: each side was merged into the other."),
 ) -> Answer:
     """Show the newest common ancestor of two refs."""
-    with here.on_current_branch():
-        found = here.repository.merge_bases(a, b or here.repository.branch)
+    found = here.repository.merge_bases(a, b or here.repository.branch)
     shown = found if all_bases else found[:1]
     document = {**document_of(found[0]), "all": [commit.graph_commit_id for commit in found]}
     return Answer(document, *map(commit_line, shown))

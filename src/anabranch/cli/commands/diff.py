@@ -75,7 +75,7 @@ def diff(
     # The entries in the commits are enough for --stat alone. Otherwise rows are compared: the files of a table may be
     # rewritten without a change of its rows.
     are_entries_enough = parts.stat and not (parts.schema or parts.rows or html)
-    with here.output.progress("comparing"), here.on_current_branch():
+    with here.output.progress("comparing"):
         found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)
         different = [each for each in found.tables if are_entries_enough or not each.is_empty]
         sides = {"before": found.before.id, "after": found.after.id}
@@ -224,7 +224,7 @@ def changes(
 
     Shows the number of rows and the columns that changed, or the rows with --rows.
     """
-    with here.output.progress("comparing"), here.on_current_branch():
+    with here.output.progress("comparing"):
         found = here.repository.changes(key, since=since, until=until)
         shown = [(step, list(_iter_changed(step.diff, limit)) if rows else None) for step in found]
         commits = [

@@ -154,7 +154,6 @@ def load(
     with (
         here.output.progress(f"loading {key}", counts="bytes") as watch,
         _upsert_by_mode(),
-        here.on_current_branch(),
     ):
         done = here.repository.load(key, sources, csv=csv.parsed(), progress=watch, **how.parsed())
     return _loaded(here.repository, done)
@@ -243,7 +242,7 @@ def export(
         raise InvalidInputError(
             f"{target!r} is a table, and the table comes first", hint=f"use 'anabranch export {target} {key}'"
         )
-    with here.output.progress(f"exporting {key}", counts="rows") as watch, here.on_current_branch():
+    with here.output.progress(f"exporting {key}", counts="rows") as watch:
         done = here.repository.export(
             key,
             target,

@@ -227,7 +227,7 @@ def compact(
 
     Deleted rows are removed from the files, and no row changes. The result is one commit.
     """
-    with here.output.progress("compacting") as report, here.on_current_branch():
+    with here.output.progress("compacting") as report:
         done = here.repository.compact(keys or None, engine=engine, progress=report)
     commit_id = None if done.commit is None else done.commit.graph_commit_id
     sentence = "nothing to compact" if commit_id is None else f"compacted by commit {short_id(commit_id)}"
@@ -262,7 +262,7 @@ def index(
     vector = None
     if (metric, partitions, sub_vectors) != (None, None, None):
         vector = VectorOptions(metric=metric or "l2", num_partitions=partitions, num_sub_vectors=sub_vectors)
-    with here.output.progress("indexing"), here.on_current_branch():
+    with here.output.progress("indexing"):
         commit = here.repository.index(key, column, type=type_, name=name, vector=vector)
     indices = here.repository.snapshot_of(here.repository.branch)[key].indices
     rows = [

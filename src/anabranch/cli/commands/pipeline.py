@@ -143,11 +143,10 @@ def run(
     if file is None:
         raise InvalidInputError("no pipeline is given", hint="pass a pipeline file, or a commit with --reproduce")
     arguments, pipeline = {**what.parsed(), "only": only or ()}, Pipeline.load(file)
-    with here.on_current_branch():
-        if dry_run:
-            return plan_answer(pipeline.plan(here.repository, **arguments))
-        with _watching(here) as watch:
-            done = pipeline.run(here.repository, message=message, progress=watch, **arguments, **how.parsed())
+    if dry_run:
+        return plan_answer(pipeline.plan(here.repository, **arguments))
+    with _watching(here) as watch:
+        done = pipeline.run(here.repository, message=message, progress=watch, **arguments, **how.parsed())
     return run_answer(done)
 
 
@@ -184,8 +183,7 @@ def plan(
     from anabranch import Pipeline
 
     arguments, pipeline = what.parsed(), Pipeline.load(file)
-    with here.on_current_branch():
-        found = pipeline.plan(here.repository, **arguments)
+    found = pipeline.plan(here.repository, **arguments)
     if svg is not None:
         here.write_file(svg, found.to_svg())
     return plan_answer(found, draws=True, svg=svg)
@@ -203,7 +201,7 @@ def list_pipelines(
 
     found: dict[str, dict[str, object]] = {}
     rows = []
-    for commit in here.commits(ref, limit=limit):
+    for commit in here.repository.list_commits(ref, limit=limit):
         record = PipelineRecord.find(commit.metadata)
         # Commits come newest first, so the first one of a pipeline is its last run.
         if record is not None and record.name not in found:
@@ -248,18 +246,17 @@ def backfill(
     from anabranch import Pipeline
 
     arguments, pipeline = what.parsed(), Pipeline.load(file)
-    with here.on_current_branch():
-        done = pipeline.backfill(
-            here.repository,
-            parameter,
-            start=start,
-            end=end,
-            step=step,
-            again=again,
-            progress=ignore_progress if here.as_json else _show_value,
-            **arguments,
-            **how.parsed(),
-        )
+    done = pipeline.backfill(
+        here.repository,
+        parameter,
+        start=start,
+        end=end,
+        step=step,
+        again=again,
+        progress=ignore_progress if here.as_json else _show_value,
+        **arguments,
+        **how.parsed(),
+    )
     sentence = f"ran {done.pipeline} on {done.branch} for {count(len(done.runs), 'value')} of {done.parameter}"
     if done.skipped:
         sentence += f"; {count(len(done.skipped), 'value')} had been built before (--again builds them again)"
@@ -273,7 +270,7 @@ def _watching(here: Here) -> "Iterator[OnProgress]":
         yield ignore_progress
         return
     if not sys.stderr.isatty():
-        yield lambda progress: _show_step(progress, lambda line: typer.echo(line, err=True))
+        yield lambda step: _show_step(cast("StepProgress", step), lambda line: typer.echo(line, err=True))
         return
     from rich.console import Console
 
@@ -281,8 +278,9 @@ def _watching(here: Here) -> "Iterator[OnProgress]":
     with console.status("starting") as status:
 
         def watch(progress: "Progress") -> None:
+            step = cast("StepProgress", progress)  # a run reports only its outputs
             # Without markup: a line starts with text such as [1/3], and rich reads brackets as styles.
-            step = _show_step(progress, lambda line: console.print(line, markup=False))
+            _show_step(step, lambda line: console.print(line, markup=False))
             if step.state == "started":
                 working[step.table] = None
             else:
@@ -292,14 +290,12 @@ def _watching(here: Here) -> "Iterator[OnProgress]":
         yield watch
 
 
-def _show_step(progress: "Progress", show: Callable[[str], None]) -> "StepProgress":
+def _show_step(step: "StepProgress", show: Callable[[str], None]) -> None:
     """Show a line for an output that ended."""
-    step = cast("StepProgress", progress)  # a run reports only its outputs
     if step.built is not None:
         show(f"[{step.done}/{step.total}] {step.table}: {step.built.rows:,} rows in {step.built.seconds:.1f} s")
     elif step.state != "started":
         show(f"{step.table}: failed")
-    return step
 
 
 def _show_value(progress: "Progress") -> None:

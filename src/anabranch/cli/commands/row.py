@@ -66,18 +66,17 @@ def insert(
     message: Message = None,
 ) -> Answer:
     """Insert rows, given as JSON objects, as one commit."""
-    with here.on_current_branch():
-        # Read for its types: JSON has none for dates, decimals and bytes.
-        given = _parse_rows(values if values else _read_lines(), here.repository.snapshot()[key].schema, key)
-        if not given:
-            raise InvalidInputError("there are no rows to insert", hint="pass JSON objects, or one a line on stdin")
-        if not upsert:  # an upsert would set columns that a row leaves out to null
-            names = dict.fromkeys(name for row in given for name in row)
-            given = [{name: row.get(name) for name in names} for row in given]
-        write = here.repository.upsert if upsert else here.repository.append
-        verb = "upsert" if upsert else "insert"
-        with here.output.progress("writing"):
-            commit = write(key, given, message=message or f"{verb.capitalize()} {count(len(given), 'row')} in {key}")
+    # Read for its types: JSON has none for dates, decimals and bytes.
+    given = _parse_rows(values if values else _read_lines(), here.repository.snapshot()[key].schema, key)
+    if not given:
+        raise InvalidInputError("there are no rows to insert", hint="pass JSON objects, or one a line on stdin")
+    if not upsert:  # an upsert would set columns that a row leaves out to null
+        names = dict.fromkeys(name for row in given for name in row)
+        given = [{name: row.get(name) for name in names} for row in given]
+    write = here.repository.upsert if upsert else here.repository.append
+    verb = "upsert" if upsert else "insert"
+    with here.output.progress("writing"):
+        commit = write(key, given, message=message or f"{verb.capitalize()} {count(len(given), 'row')} in {key}")
     return _answer(here, key, commit, f"{verb}ed {count(len(given), 'row')} into", rows=len(given))
 
 
@@ -107,7 +106,6 @@ def update(
     subject = message or f"Update rows of {key}"
     with (
         here.output.progress("updating"),
-        here.on_current_branch(),
         _one_column_each(changes),
         _dates_as_literals(here, key, changes),
         here.repository.transaction(message=subject) as tx,
@@ -150,7 +148,7 @@ def delete(here: Here, key: TableName, where: RowsToChange = None, message: Mess
     """Delete the rows that match a condition, as one commit."""
     predicate = _require_where(where, "delete")
     subject = message or f"Delete rows of {key}"
-    with here.output.progress("deleting"), here.on_current_branch(), here.repository.transaction(message=subject) as tx:
+    with here.output.progress("deleting"), here.repository.transaction(message=subject) as tx:
         deleted = tx.delete(key, predicate)
     return _answer(here, key, tx.published, f"deleted {count(deleted, 'row')} of", rows=deleted)
 
@@ -262,7 +260,7 @@ def blame(
 ) -> Answer:
     """Show the commit that last changed each row of a table."""
     chosen = parse_names(columns)
-    with here.output.progress("reading the history"), here.on_current_branch():
+    with here.output.progress("reading the history"):
         found = here.repository.blame(
             key, ref=ref, where=where, limit=limit + 1, columns=chosen, cells=cells, engine=engine
         )

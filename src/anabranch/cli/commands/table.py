@@ -83,7 +83,7 @@ def create(
 
     types = parse_pairs(columns, option="column", form="COLUMN=TYPE", example="id=int64")
     schema = pa.schema([(name, to_arrow(text)) for name, text in types.items()])
-    with here.on_current_branch(), here.repository.transaction(message=message or f"Create {key}") as tx:
+    with here.repository.transaction(message=message or f"Create {key}") as tx:
         tx.create_table(key, schema, primary_key=parse_names(primary_key) or [])
     return _changed(here, tx, key, f"created {key} with {count(len(types), 'column')}")
 
@@ -91,7 +91,7 @@ def create(
 @command(tables, "drop", "table drop shop.orders", on=COMMITS)
 def drop(here: Here, key: TableName, message: Message = None) -> Answer:
     """Drop a table from the branch. Older commits still have the table."""
-    with here.on_current_branch(), here.repository.transaction(message=message or f"Drop {key}") as tx:
+    with here.repository.transaction(message=message or f"Drop {key}") as tx:
         tx.drop_table(key)
     return _changed(here, tx, key, f"dropped {key}")
 
@@ -101,7 +101,7 @@ def rename(
     here: Here, key: TableName, new: str = argument("NEW", "New name of the table."), message: Message = None
 ) -> Answer:
     """Rename a table. No data is copied, and its history continues."""
-    with here.on_current_branch(), here.repository.transaction(message=message or f"Rename {key} to {new}") as tx:
+    with here.repository.transaction(message=message or f"Rename {key} to {new}") as tx:
         tx.rename_table(key, new)
     return _changed(here, tx, new, f"renamed {key} to {new}")
 
@@ -151,8 +151,7 @@ def adopt(
     columns = parse_names(primary_key) or []
     if columns and uri is None:
         raise InvalidInputError("--primary-key is for a new table", hint="give its URI, or leave the key out")
-    with here.on_current_branch():
-        here.repository.adopt(key, uri, primary_key=columns)
+    here.repository.adopt(key, uri, primary_key=columns)
     snapshot = here.repository.snapshot()
     rows, where = snapshot[key].count_rows(), f"{here.repository.branch} at {short_id(snapshot.id)}"
     document = {"table": key, "branch": here.repository.branch, "commit_id": snapshot.id, "rows": rows}
@@ -173,8 +172,7 @@ def settle(
     written to the table, this command fails. Then commit these external writes with 'anabranch table adopt', or discard
     them with --force.
     """
-    with here.on_current_branch():
-        here.repository.settle(key, force=force)
+    here.repository.settle(key, force=force)
     document = {"table": key, "branch": here.repository.branch}
     return Answer(document, f"settled {key} on {here.repository.branch}: Lance tools see what was published")
 
@@ -186,7 +184,7 @@ def _history(here: Here, key: TableKey, ref: str | None, *, limit: int) -> "list
     # With an equal entry the branch shows the table of main, whose history is on main.
     if main is not None and here.repository.snapshot_of(main).entries.get(key) == seen.entries.get(key):
         start = main
-    found = here.commits(start, limit=limit, table=str(key))
+    found = here.repository.list_commits(start, limit=limit, table=str(key))
     if not found:
         raise never_changed(str(key), ref or here.repository.branch, seen)
     return found
@@ -202,7 +200,7 @@ def lineage(
     ),
 ) -> Answer:
     """Show what a table was made from: tables, pipelines and loads."""
-    with here.output.progress("tracing"), here.on_current_branch():
+    with here.output.progress("tracing"):
         found = here.repository.lineage(key, ref)
     if svg is None:
         return Answer(found.to_dict(), lines=[Line(line) for line in found.to_text().splitlines()])
@@ -228,7 +226,7 @@ def plan_schema(
     exit_code: bool = flag("--exit-code", f"Exit with code {DIFFERENT} if there are changes to make."),
 ) -> Answer:
     """Show the changes that a schema file needs. Nothing changes."""
-    with here.output.progress("planning"), here.on_current_branch():
+    with here.output.progress("planning"):
         found = here.repository.schema_plan(_desired(file))
     code = DIFFERENT if exit_code and not found.is_empty else 0
     return Answer(found.to_dict(), _summary(found), lines=list(_lines(found)), exit_code=code)
@@ -248,7 +246,7 @@ def apply_schema(
 
     Changes that may lose data need --allow-destructive.
     """
-    with here.output.progress("applying"), here.on_current_branch():
+    with here.output.progress("applying"):
         done = here.repository.schema_apply(
             _desired(file), allow_destructive=allow_destructive, dry_run=dry_run, message=message
         )
