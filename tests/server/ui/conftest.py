@@ -19,7 +19,7 @@ import anabranch as ab
 from anabranch.server.connections import listen
 from anabranch.server.ui.local import ENTER_PATH, create_local_app
 from anabranch.server.ui.requests import OneTimeToken
-from anabranch.server.ui.sql_process import limited_processes
+from anabranch.server.ui.sql import limited_processes
 
 CHROMIUM = Path("/usr/bin/chromium")
 MISSING_CHROMIUM = "chromium is not installed: apt-get install chromium"

@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 from anabranch.server.settings import Limits
 from anabranch.server.ui.requests import PageThreads
-from anabranch.server.ui.sql_process import limited_processes
+from anabranch.server.ui.sql import limited_processes
 from tests.event_loop import run_apart
 from tests.server.conftest import new_project, ok, serving
 from tests.server.ui.test_service import signed_in

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, expect
 import anabranch as ab
 from anabranch.errors import TooLargeError, TooManyRequestsError, TooSlowError
 from anabranch.server.ui.requests import Departure
-from anabranch.server.ui.sql_process import LimitedProcesses, Turns, limited_processes
+from anabranch.server.ui.sql import LimitedProcesses, Turns, limited_processes
 from tests.conftest import Location
 from tests.server.ui.conftest import LocalSite, Visitor, serving, visiting
 from tests.server.ui.lakes import HOSTILE, hostile_lake, shop
@@ -236,7 +236,7 @@ time.sleep(3600)
 """
 RUN = """
 from functools import partial
-from anabranch.server.ui.sql_process import limited_processes
+from anabranch.server.ui.sql import limited_processes
 limited_processes().run(partial(exec, {code!r}), seconds=3600)
 """
 
@@ -330,7 +330,7 @@ def test_statement_runs_in_the_server_where_memory_cannot_be_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Systems other than Linux have no /proc."""
-    monkeypatch.setattr("anabranch.server.ui.sql_process._STATUS", tmp_path / "missing")
+    monkeypatch.setattr("anabranch.server.ui.sql._STATUS", tmp_path / "missing")
     processes = LimitedProcesses()
     assert processes.run(os.getpid, seconds=60) == os.getpid()
     processes.start()

@@ -1,21 +1,55 @@
-"""The SQL console: one read-only statement over the tables of a ref, with a bounded result."""
+"""The SQL console: one read-only statement over the tables of a ref, with a bounded result.
 
-from collections.abc import Callable
+Statements run in processes of their own, with limits of memory and time. DuckDB's own limit does not count all memory:
+`SELECT repeat('x', 1000000000)` takes gigabytes in spite of it. The limit of a process holds for everything, and a
+process that exceeds it ends without harm to the service.
+
+A new process would import Lance, Arrow and DuckDB, which takes seconds. So one process, whose program is `main`,
+imports them once and opens nothing. It forks for each statement. All of them end with the process that serves the
+pages, also if that is killed: their connections to it are closed then.
+
+The limit of memory needs Linux. Elsewhere a statement runs in the process that serves the pages, and DuckDB limits it.
+"""
+
+import atexit
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from starlette.responses import Response
 
 from anabranch.drawing.html import Cell, cell_of
-from anabranch.errors import InvalidInputError, LimitError, NotFoundError
+from anabranch.errors import (
+    AnabranchError,
+    InvalidInputError,
+    LimitError,
+    NotFoundError,
+    TooLargeError,
+    TooManyRequestsError,
+    TooSlowError,
+)
 from anabranch.files.formats import csv_lines, plain_rows
 from anabranch.repo.repository import Repository
 from anabranch.repo.schema.types import show_type
 from anabranch.server.envelope import status_of
+from anabranch.server.ui.requests import Departure
 from anabranch.server.ui.responses import answer_text, join_limited
 from anabranch.server.ui.site import Page, Shown, Visit, get
-from anabranch.server.ui.sql_process import limited_processes
 
 T = TypeVar("T")
 
@@ -109,6 +143,303 @@ def _checked(sql: str) -> str:
             f"the SQL has {len(sql)} characters, at most {_LONGEST} are allowed", hint="use 'anabranch sql'"
         )
     return sql
+
+
+# The maximum number of statements of one token that run, and that run or wait: others must get their turn.
+_RUNNING_OF_OWNER = 1
+_OPEN_OF_OWNER = 4
+
+
+class Turns:
+    """A number of statements that run, and of others that wait. More are refused.
+
+    The owner of a statement is a token of a service. It is None for the visitor of a repository on this machine, who
+    has all turns.
+    """
+
+    def __init__(self, *, at_once: int, waiting: int) -> None:
+        self._at_once = at_once
+        self._most_open = at_once + waiting
+        self._changed = threading.Condition()
+        self._open: Counter[str | None] = Counter()
+        self._running: Counter[str | None] = Counter()
+
+    def count(self, owner: str | None) -> int:
+        """Return how many statements of an owner run or wait."""
+        return self._open[owner]
+
+    @contextmanager
+    def turn(self, owner: str | None, *, seconds: float, departure: Departure) -> Iterator[None]:
+        """Wait for a turn. Raise TooManyRequestsError if too many wait, or if the time is over."""
+        with self._changed:
+            is_greedy = owner is not None and self._open[owner] >= _OPEN_OF_OWNER
+            if is_greedy or self._open.total() >= self._most_open:
+                raise _busy()
+            self._open[owner] += 1
+        try:
+            self._wait(owner, seconds=seconds, departure=departure)
+            try:
+                yield
+            finally:
+                self._subtract(self._running, owner)
+        finally:
+            self._subtract(self._open, owner)
+
+    def _wait(self, owner: str | None, *, seconds: float, departure: Departure) -> None:
+        with departure.stopping(self._notify), self._changed:
+            is_free = self._changed.wait_for(lambda: departure.has_left or self._is_free(owner), timeout=seconds)
+            if departure.has_left:
+                raise gone()
+            if not is_free:
+                raise _busy()
+            self._running[owner] += 1
+
+    def _is_free(self, owner: str | None) -> bool:
+        is_greedy = owner is not None and self._running[owner] >= _RUNNING_OF_OWNER
+        return not is_greedy and self._running.total() < self._at_once
+
+    def _subtract(self, counter: Counter[str | None], owner: str | None) -> None:
+        with self._changed:
+            counter[owner] -= 1
+            if not counter[owner]:
+                del counter[owner]
+            self._changed.notify_all()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _busy() -> TooManyRequestsError:
+    return TooManyRequestsError("other statements are running", hint="try again in a moment")
+
+
+def gone() -> TooSlowError:
+    """Return the error of a statement whose visitor left. No visitor reads it."""
+    return TooSlowError("the connection was closed before the statement ended", hint="send it again")
+
+
+_MEMORY_BYTES = 1 << 30
+# DuckDB stops a statement by itself, but not while it computes one large value. Then the process is ended.
+_EXTRA_SECONDS = 2.0
+# Statements that run at the same time. Others wait for their turn.
+_AT_ONCE = 2
+# Each one that waits keeps a thread of the server, which other pages need too.
+_WAITING = 8
+# The longest time for the imports and a fork, on a busy machine.
+_START_SECONDS = 60.0
+_PROGRAM = "from anabranch.server.ui.sql import main; main()"
+# What all statements need. The process that forks imports it once.
+_IMPORTED = ("anabranch.duck.engine", "anabranch.format.dataset")
+_STATUS = Path("/proc/self/status")
+_READY = b"r"
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """An error that is neither one of ours nor a lack of memory: a bug."""
+
+    text: str
+
+
+@cache
+def limited_processes() -> "LimitedProcesses":
+    """Return the processes of this process. The first one starts when it is needed."""
+    processes = LimitedProcesses()
+    atexit.register(processes.close)
+    return processes
+
+
+class LimitedProcesses:
+    """Runs functions in forked processes that may take a limited amount of memory and time."""
+
+    def __init__(self, *, memory_bytes: int = _MEMORY_BYTES, at_once: int = _AT_ONCE, waiting: int = _WAITING) -> None:
+        self._memory_bytes = memory_bytes
+        self._turns = Turns(at_once=at_once, waiting=waiting)
+        self._starting = threading.Lock()
+        self._control: socket.socket | None = None
+        self._forking: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin to start the process that forks, without waiting for it."""
+        if _STATUS.exists():
+            with self._starting:
+                self._started()
+
+    def close(self) -> None:
+        """End the process that forks. It starts again when it is needed."""
+        with self._starting:
+            self._close()
+
+    def count(self, owner: str | None) -> int:
+        """Return how many functions of an owner run or wait."""
+        return self._turns.count(owner)
+
+    def run(
+        self, work: Callable[[], T], *, seconds: float, owner: str | None = None, departure: Departure | None = None
+    ) -> T:
+        """Return the result of a function that can be pickled, and so can its result.
+
+        Raise what it raises, TooLargeError if it takes too much memory, and TooSlowError if it takes too much time, or
+        if the visitor leaves. The owner is whose turn it takes.
+        """
+        leaving = departure or Departure()
+        with self._turns.turn(owner, seconds=seconds, departure=leaving):
+            return cast(T, self._run(work, seconds, leaving)) if _STATUS.exists() else work()
+
+    def _run(self, work: Callable[[], Any], seconds: float, departure: Departure) -> Any:
+        with (
+            self._connect() as connection,
+            connection.makefile("rwb") as pipe,
+            # The other process ends when the connection is shut down.
+            departure.stopping(partial(_shut_down, connection)),
+        ):
+            pickle.dump((pickle.dumps(work), self._memory_bytes, seconds + _EXTRA_SECONDS), pipe)
+            pipe.flush()
+            # The process ends itself. This is for one that cannot, for example because the machine was suspended.
+            connection.settimeout(seconds + _START_SECONDS)
+            began = time.monotonic()
+            try:
+                result = pickle.load(pipe)  # noqa: S301 - from a process of this module
+            # The process ended before its answer: by the alarm, or because memory could not be allocated.
+            except (EOFError, pickle.UnpicklingError, OSError) as err:
+                if departure.has_left:
+                    raise gone() from err
+                if time.monotonic() - began >= seconds:
+                    raise _too_slow(seconds) from err
+                raise _too_large(self._memory_bytes) from err
+        if isinstance(result, MemoryError):
+            raise _too_large(self._memory_bytes)
+        if isinstance(result, AnabranchError):
+            raise result
+        if isinstance(result, _Failure):
+            raise RuntimeError(f"a statement failed in its process:\n{result.text}")
+        return result
+
+    def _connect(self) -> socket.socket:
+        """Return a connection to a new process."""
+        # The process that forks may have ended, for example because a user ended it. Then it is started again.
+        connection = self._fork() or self._fork()
+        if connection is None:
+            raise RuntimeError("the process of the SQL console cannot be started; its standard error gives the reason")
+        return connection
+
+    def _fork(self) -> socket.socket | None:
+        """Return a connection to a new process that has reported that it is there, None if there is none."""
+        with self._starting:
+            control = self._started()
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                socket.send_fds(control, [b"x"], [theirs.fileno()])
+            ours.settimeout(_START_SECONDS)
+            if ours.recv(1) == _READY:
+                return ours
+        except OSError:
+            pass
+        ours.close()
+        with self._starting:
+            if self._control is control:  # another thread may have started the next one
+                self._close()
+        return None
+
+    def _started(self) -> socket.socket:
+        """Return the connection to the process that forks. The caller holds the lock."""
+        if self._control is None:
+            ours, theirs = socket.socketpair()
+            # The modules of this process. Without `-P`, those of the working directory would come first.
+            paths = [path or os.getcwd() for path in sys.path]
+            with theirs:
+                self._forking = subprocess.Popen(  # noqa: S603
+                    [sys.executable, "-P", "-c", _PROGRAM],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                    process_group=0,  # Ctrl+C is for the process that serves the pages
+                )
+            self._control = ours
+        return self._control
+
+    def _close(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._forking is not None:
+            self._forking.kill()
+            self._forking.wait()
+        self._control = self._forking = None
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with suppress(OSError):  # it may be closed already
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _too_slow(seconds: float) -> TooSlowError:
+    return TooSlowError(f"the SQL took more than {seconds:g} seconds", hint="read fewer rows")
+
+
+def _too_large(most: int) -> TooLargeError:
+    return TooLargeError(
+        f"the SQL needs more than {most >> 20:,} MiB of memory",
+        hint="select fewer rows or columns, or shorter values, or aggregate them",
+    )
+
+
+def main() -> None:
+    """Fork a process for each connection that arrives at the standard input, until that is closed."""
+    for name in _IMPORTED:
+        import_module(name)
+    # This process has opened nothing, so its threads are idle.
+    warnings.filterwarnings("ignore", message="lance is not fork-safe")
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forked processes leave nothing to wait for
+    control = socket.socket(fileno=os.dup(0))
+    # Forked processes must not keep the connection open after this process has ended.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not message:
+            return
+        if os.fork() == 0:
+            try:
+                control.close()
+                _serve(socket.socket(fileno=descriptors[0]))
+            finally:
+                os._exit(0)
+        os.close(descriptors[0])
+
+
+def _serve(connection: socket.socket) -> None:
+    connection.sendall(_READY)
+    with connection.makefile("rwb") as pipe:
+        work, memory_bytes, seconds = pickle.load(pipe)  # noqa: S301 - from the process that serves the pages
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        threading.Thread(target=_end_with, args=[connection], daemon=True).start()
+        _limit_memory(memory_bytes)
+        pipe.write(_answer(work))
+
+
+def _end_with(connection: socket.socket) -> None:
+    """End this process when the other end is closed: no process waits for the answer any more."""
+    connection.recv(1)
+    os._exit(1)
+
+
+def _answer(work: bytes) -> bytes:
+    try:
+        return pickle.dumps(pickle.loads(work)())  # noqa: S301 - from the process that serves the pages
+    except (AnabranchError, MemoryError) as err:
+        return pickle.dumps(err)
+    except Exception:  # noqa: BLE001 - reported where the pages are served
+        return pickle.dumps(_Failure(traceback.format_exc()))
+
+
+def _limit_memory(more: int) -> None:
+    """Limit the memory of this process to what it has now, such as what the imports have reserved, and more."""
+    import resource  # not on Windows
+
+    lines = _STATUS.read_text().splitlines()
+    most = more + next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData"))
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 PAGES: tuple[Page, ...] = (
