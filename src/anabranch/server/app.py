@@ -29,7 +29,7 @@ from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
 from anabranch.server.status import MetricsMiddleware
 from anabranch.server.ui.responses import SecurityHeadersMiddleware, is_below
-from anabranch.server.ui.service_pages import UI_PATH, ServiceGate, make_routes, make_site
+from anabranch.server.ui.service_pages import UI_PATH, ServiceSite
 from anabranch.server.ui.storage import Workshop
 
 _ROUTERS = (
@@ -77,8 +77,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
     )
     app.state.service = opened
     app.state.workshop = workshop
-    gate = ServiceGate(opened)
-    site = make_site(gate)
+    site = ServiceSite(opened)
 
     def answer(request: Request, error: Exception) -> Response | None:
         """Return an error of the web UI as a page, None for other paths."""
@@ -90,7 +89,7 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
         LimitingMiddleware,
         limits=settings.limits,
         find_token=opened.tokens.find,
-        find_visitor=gate.find_token,
+        find_visitor=site.find_token,
         answer=lambda request, error: answer(request, error) or answer_error(error),
     )
     # The middleware that is added last runs first, so the metrics also count requests that the limits refuse.
@@ -99,5 +98,5 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
     for router in _ROUTERS:
         # Not `include_router`: matching a path against nested routers takes three times as long.
         app.router.routes.extend(router.routes)
-    app.router.routes.extend(make_routes(gate))
+    app.router.routes.extend(site.all_routes())
     return app

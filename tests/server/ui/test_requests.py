@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.server.ui.service_pages import ServiceGate, make_routes
+from anabranch.server.ui.service_pages import ServiceSite
 from anabranch.server.ui.site import PageRoute
 from tests.server.conftest import Running, new_project, ok, serving
 from tests.server.ui.test_service import signed_in
@@ -96,7 +96,7 @@ def run_schemathesis(prepared: tuple[Running, dict[str, str]], folder: Path, *, 
     running, ids = prepared
     assert running.service is not None
     with signed_in(running, running.secret) as (client, csrf):
-        description = described(make_routes(ServiceGate(running.service)), ids, csrf)
+        description = described(ServiceSite(running.service).all_routes(), ids, csrf)
         assert len(description["paths"]) > 45
         (folder / "pages.json").write_text(json.dumps(description))
         (folder / "schemathesis.toml").write_text(CONFIGURATION.format(examples=examples))

@@ -38,10 +38,10 @@ def signed_in(running: Running, secret: str) -> Iterator[tuple[httpx.Client, str
 
 
 def routes_of(running: Running) -> list[PageRoute]:
-    from anabranch.server.ui.service_pages import ServiceGate, make_routes
+    from anabranch.server.ui.service_pages import ServiceSite
 
     assert running.service is not None
-    return make_routes(ServiceGate(running.service))
+    return ServiceSite(running.service).all_routes()
 
 
 def path_of(route: PageRoute, project: Project) -> str:

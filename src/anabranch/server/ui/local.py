@@ -97,13 +97,15 @@ def _mode_of(order: LoadOrder, table: Table | None) -> LoadMode:
     return LoadMode.UPSERT if table.primary_key else LoadMode.APPEND
 
 
-class LocalGate:
+class LocalSite(Site):
     """Admits the browser that brings the one-time token, and then its cookie."""
 
     home = "/"
+    static_path = _STATIC
     door = Door.PAGE
 
     def __init__(self, repository: Repository, *, port: int, token: OneTimeToken) -> None:
+        super().__init__()
         # Browsers send cookies to all ports of a host, so each port has a cookie of its own.
         self.cookie = Cookie(name=f"anabranch_{port}", path="/")
         self.sessions = Sessions()
@@ -124,14 +126,7 @@ class LocalGate:
     def open(self, request: Request) -> Iterator[Lake]:  # noqa: ARG002 - there is one lake
         yield self._lake
 
-    def record(
-        self,
-        request: Request,  # noqa: ARG002 - there is no audit
-        *,
-        action: str,  # noqa: ARG002
-        branch: str | None,  # noqa: ARG002
-        run: Callable[[], Response],
-    ) -> Response:
+    def record(self, request: Request, action: str, branch: str | None, run: Callable[[], Response]) -> Response:  # noqa: ARG002 - there is no audit
         return run()
 
     def account(self, session: Session, lake: Lake | None) -> None:  # noqa: ARG002 - there is one person
@@ -141,7 +136,7 @@ class LocalGate:
         return error
 
     def turn_away(self, request: Request) -> Response:
-        return render("closed.html", None, frame=Frame(request=request, static_path=_STATIC), status=401)
+        return render("closed.html", None, frame=self.frame(request), status=401)
 
     async def enter(self, request: Request) -> Response:
         """Exchange the one-time token for a cookie, and open the first page without the token in its address."""
@@ -182,9 +177,8 @@ class LoopbackHosts:
 
 def create_local_app(repository: Repository, *, port: int, token: OneTimeToken) -> Starlette:
     """Return the UI of a repository as an ASGI application for a loopback address."""
-    gate = LocalGate(repository, port=port, token=token)
-    site = Site(gate, static_path=_STATIC)
-    enter = PageRoute(ENTER_PATH, gate.enter, method="GET", name="enter")
+    site = LocalSite(repository, port=port, token=token)
+    enter = PageRoute(ENTER_PATH, site.enter, method="GET", name="enter")
 
     async def answer_failure(request: Request, error: Exception) -> Response:
         return site.answer_failure(request, error)

@@ -1,4 +1,8 @@
-"""The UI of a service: sign-in by token, the list of projects, and the pages of each project's repository."""
+"""The UI of a service: sign-in by token, the list of projects, and the pages of each project's repository.
+
+The pages about tokens, the audit and jobs are for the service or for one project. They call the functions of the JSON
+routes.
+"""
 
 import hmac
 import secrets
@@ -6,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from anyio import from_thread
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -23,31 +29,35 @@ from anabranch.hints import Door
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
-from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, require
+from anabranch.server import audit, jobs, tokens
+from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, hash_secret, require
 from anabranch.server.branches import NewBranch, is_branch_id
 from anabranch.server.envelope import text_without_folder, without_data_folder
 from anabranch.server.imports import ImportOrder, ImportRequest
 from anabranch.server.job_runner import Job
 from anabranch.server.merges import refuse_dev_branches
+from anabranch.server.routing import Call, ProjectCall
 from anabranch.server.service import Service
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
 from anabranch.server.ui.overview import PAGES
 from anabranch.server.ui.requests import Cookie, FormLimits, Session, Sessions, check_same_site, reading_form
-from anabranch.server.ui.responses import Account, Frame, render
-from anabranch.server.ui.service_records import PROJECT_PAGES, SERVICE_PAGES, checked_body
-from anabranch.server.ui.site import PageRoute, Redirect, Shown, Site, Visit, get, post
+from anabranch.server.ui.responses import Account, render
+from anabranch.server.ui.site import Page, PageRoute, Redirect, Shown, Site, Visit, get, parse_days, post
 from anabranch.server.uploads import keep_file
 
 UI_PATH = "/ui"
 _HOME = "/ui/"
-_STATIC = "/ui/static"
 _SIGN_IN = "/ui/sign-in"
 _SIGN_OUT = "/ui/sign-out"
 # A longer load continues as a job, and the page reports its id.
 _WAIT_SECONDS = 60.0
 _LONGEST_BRANCH = 200
+_EVENTS = 100
+_JOBS = 100
 # Sent by visitors without a session.
 _SIGN_IN_FORM = FormLimits(files=0, texts=10, text_bytes=16 << 10)
+
+Body = TypeVar("Body", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +89,7 @@ class ProjectHost:
         description: str,
         expires_in: timedelta | None,  # noqa: ARG002
     ) -> str:
-        wanted = checked_body(NewBranch, name=name, description=description)
+        wanted = _checked_body(NewBranch, name=name, description=description)
         branch = self.service.branches.create(
             self.project_id, name=wanted.name, description=wanted.description, token=self.token
         )
@@ -171,13 +181,15 @@ def _require(service: Service, token: Token, needs: Scope, *, project_id: str | 
     require(token, raised, path=_path(project_id, branch))
 
 
-class ServiceGate:
+class ServiceSite(Site):
     """Admits visitors who signed in with a token that is still valid."""
 
     home = _HOME
+    static_path = "/ui/static"
     door = Door.SERVICE_PAGE
 
     def __init__(self, service: Service) -> None:
+        super().__init__()
         self.cookie = Cookie(name="anabranch_session", path="/ui")
         self.sessions = Sessions()
         self._service = service
@@ -231,18 +243,18 @@ class ServiceGate:
                 made_at=project.created_at,
             )
 
-    def record(self, request: Request, *, action: str, branch: str | None, run: Callable[[], Response]) -> Response:
-        audit = self._service.audit
+    def record(self, request: Request, action: str, branch: str | None, run: Callable[[], Response]) -> Response:
+        log = self._service.audit
         # The name comes from a form that is not checked yet, and events are never deleted.
         named = _path(None, branch).get("branch_id", "")[:_LONGEST_BRANCH]
-        pending = audit.begin(request, action=action, success_status=303, branch_id=named or None)
+        pending = log.begin(request, action=action, success_status=303, branch_id=named or None)
         try:
             response = run()
         except BaseException:
-            audit.write((), status=500)
+            log.write((), status=500)
             raise
         if pending.status != response.status_code:
-            audit.write((), status=response.status_code)
+            log.write((), status=response.status_code)
         return response
 
     def account(self, session: Session, lake: Lake | None) -> Account | None:
@@ -269,7 +281,8 @@ class ServiceGate:
         async with reading_form(request, _SIGN_IN_FORM) as form:
             secret, wanted, value = (str(form.get(name, "")) for name in ("token", "wanted", "csrf"))
         # The field comes from the browser: a forged one would lead the visitor to another site after the sign-in.
-        wanted = wanted if _is_page(wanted) else _HOME
+        is_page = wanted.startswith("/ui/") and "//" not in wanted and "\\" not in wanted and wanted.isprintable()
+        wanted = wanted if is_page else _HOME
         try:
             check_same_site(request)
             # There is no session yet, so the token of the form is compared with a cookie, which another site cannot
@@ -296,14 +309,24 @@ class ServiceGate:
     def _show_sign_in(self, request: Request, *, wanted: str, status: int, problem: str = "") -> Response:
         value = secrets.token_urlsafe(32)
         view = {"csrf": value, "action": _SIGN_IN, "wanted": wanted, "problem": problem}
-        frame = Frame(request=request, static_path=_STATIC, home=_HOME, door=self.door)
-        response = render("service/sign_in.html", view, frame=frame, status=status)
+        response = render("service/sign_in.html", view, frame=self.frame(request), status=status)
         self._form_cookie.set(response, value, is_secure=request.url.scheme == "https")
         return response
 
-
-def _is_page(path: str) -> bool:
-    return path.startswith("/ui/") and "//" not in path and "\\" not in path and path.isprintable()
+    def all_routes(self) -> list[PageRoute]:
+        """Return the routes of the UI of a service."""
+        service_pages = (
+            get("/", _show_projects, needs=None),
+            post("/sign-out", self.sign_out, needs=None),
+            *_SERVICE_PAGES,
+        )
+        return [
+            self.static_route(),
+            PageRoute(_SIGN_IN, self.show_sign_in, method="GET", name="show_sign_in"),
+            PageRoute(_SIGN_IN, self.sign_in, method="POST", name="sign_in"),
+            *self.routes(service_pages, prefix="/ui"),
+            *self.routes((*PAGES, *_PROJECT_PAGES), prefix="/ui/projects/{project_id}"),
+        ]
 
 
 def _show_projects(visit: Visit) -> Shown | Redirect:
@@ -315,23 +338,115 @@ def _show_projects(visit: Visit) -> Shown | Redirect:
     return Shown("service/projects.html", service.projects.list_all())
 
 
-def make_site(gate: ServiceGate) -> Site:
-    """Return the pages of the UI of a service behind a gate."""
-    return Site(gate, static_path=_STATIC)
+def _checked_body(kind: type[Body], **fields: Any) -> Body:
+    """Return the body that a JSON route would get. Raise InvalidInputError if it is not valid."""
+    try:
+        return kind(**fields)
+    except ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise InvalidInputError(f"{name} is not valid: {str(first['input'])[:100]!r}", hint=first["msg"]) from err
 
 
-def make_routes(gate: ServiceGate) -> list[PageRoute]:
-    """Return the routes of the UI of a service."""
-    site = make_site(gate)
-    service_pages = (
-        get("/", _show_projects, needs=None),
-        post("/sign-out", gate.sign_out, needs=None),
-        *SERVICE_PAGES,
+def _call(visit: Visit) -> Call:
+    """Return what a JSON route would get: a call about the project of the page, or about the whole service."""
+    service, token = visit.request.app.state.service, visit.request.state.token
+    project_id = visit.request.path_params.get("project_id")
+    if project_id is None:
+        return Call(service=service, token=token)
+    return ProjectCall(service=service, token=token, project_id=project_id)
+
+
+def show_tokens(visit: Visit) -> Shown:
+    """List the tokens of the service or of a project."""
+    call = _call(visit)
+    is_project = isinstance(call, ProjectCall)
+    found = tokens.list_project_tokens(call) if isinstance(call, ProjectCall) else tokens.list_tokens(call)
+    # A token of the whole service may be bound to any project, or to none.
+    scopes = [scope for scope in Scope if not is_project or scope is not Scope.ADMIN]
+    return Shown("service/tokens.html", {"tokens": found.tokens, "is_project": is_project, "scopes": scopes})
+
+
+def create_token_by_form(visit: Visit) -> Redirect:
+    """Create a token, and show its secret once."""
+    call, life = _call(visit), parse_days(visit.field("days"))
+    fields = {
+        "name": visit.field("name"),
+        "scope": visit.field("scope"),
+        "branch_id": visit.field("branch") or None,
+        "expires_in": None if life is None else int(life.total_seconds()),
+    }
+    if isinstance(call, ProjectCall):
+        made = tokens.create_project_token(call, _checked_body(tokens.NewProjectToken, **fields))
+    else:
+        fields["project_id"] = visit.field("project") or None
+        made = tokens.create_token(call, _checked_body(tokens.NewToken, **fields))
+    return Redirect(_tokens_path(call), f"Token {made.name} was created. Its secret is shown only here: {made.secret}")
+
+
+def rotate_token_by_form(visit: Visit) -> Redirect:
+    """Replace the secret of a token, and show the new one once."""
+    call, token_id = _call(visit), visit.field("token")
+    made = (
+        tokens.rotate_project_token(call, token_id)
+        if isinstance(call, ProjectCall)
+        else tokens.rotate_token(call, token_id)
     )
-    return [
-        site.static_route(),
-        PageRoute(_SIGN_IN, gate.show_sign_in, method="GET", name="show_sign_in"),
-        PageRoute(_SIGN_IN, gate.sign_in, method="POST", name="sign_in"),
-        *site.routes(service_pages, prefix="/ui"),
-        *site.routes((*PAGES, *PROJECT_PAGES), prefix="/ui/projects/{project_id}"),
-    ]
+    if made.id == visit.session.token_id:
+        # Only this session continues: without it, the visitor would be signed out before the new secret is shown.
+        visit.session.token_hash = hash_secret(made.secret)
+    return Redirect(_tokens_path(call), f"Token {made.name} has a new secret, shown only here: {made.secret}")
+
+
+def revoke_token_by_form(visit: Visit) -> Redirect:
+    """Revoke a token."""
+    call, token_id = _call(visit), visit.field("token")
+    if isinstance(call, ProjectCall):
+        tokens.revoke_project_token(call, token_id)
+    else:
+        tokens.revoke_token(call, token_id)
+    return Redirect(_tokens_path(call), f"Token {token_id} was revoked.")
+
+
+def _tokens_path(call: Call) -> str:
+    # Addresses of a project are below its lake.
+    return "/tokens" if isinstance(call, ProjectCall) else "/ui/tokens"
+
+
+def show_audit(visit: Visit) -> Shown:
+    """List writes, successful and refused, newest first."""
+    before = _checked_body(_AuditQuery, before=visit.query("before") or None).before
+    call = _call(visit)
+    if isinstance(call, ProjectCall):
+        found = audit.list_project_audit(call, limit=_EVENTS, before=before)
+    else:
+        found = audit.list_audit(call, limit=_EVENTS, before=before)
+    return Shown("service/audit.html", found)
+
+
+class _AuditQuery(BaseModel):
+    """The query of the audit, as its JSON route reads it."""
+
+    before: audit.Before = None
+
+
+def show_jobs(visit: Visit) -> Shown:
+    """List imports and exports, newest first."""
+    found = jobs.list_jobs(_call(visit), project_id=visit.request.path_params.get("project_id"), limit=_JOBS)
+    return Shown("service/jobs.html", found)
+
+
+def _record_pages(needs: Scope, *, needs_of_jobs: Scope | None) -> tuple[Page, ...]:
+    return (
+        get("/tokens", show_tokens, needs=needs),
+        post("/tokens/create", create_token_by_form, needs=needs),
+        post("/tokens/rotate", rotate_token_by_form, needs=needs),
+        post("/tokens/revoke", revoke_token_by_form, needs=needs),
+        get("/audit", show_audit, needs=needs),
+        get("/jobs", show_jobs, needs=needs_of_jobs),
+    )
+
+
+# The list of jobs contains what the token may read, as that of the JSON route.
+_SERVICE_PAGES = _record_pages(Scope.ADMIN, needs_of_jobs=None)
+_PROJECT_PAGES = _record_pages(Scope.PROJECT, needs_of_jobs=Scope.READ)

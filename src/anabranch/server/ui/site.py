@@ -1,12 +1,13 @@
 """What all pages share: routes, sessions, rights, forms, and errors as pages."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
@@ -172,43 +173,6 @@ def post(
     )
 
 
-class Gate(Protocol):
-    """Decides who sees which lake."""
-
-    home: str
-    door: Door
-
-    def find_session(self, request: Request) -> Session | None: ...
-
-    def check_scope(self, request: Request, needs: Scope) -> None:
-        """Raise ForbiddenError if the visitor may not do this to any branch."""
-        ...
-
-    def check(self, request: Request, needs: Scope, branch: str | None) -> None:
-        """Raise ForbiddenError if the visitor may not do this."""
-        ...
-
-    def open(self, request: Request) -> AbstractContextManager[Lake | None]:
-        """Return the lake of a page, None for a page about a whole service."""
-        ...
-
-    def record(self, request: Request, *, action: str, branch: str | None, run: Callable[[], Response]) -> Response:
-        """Run an action on a branch, or None. A service records it in the audit."""
-        ...
-
-    def account(self, session: Session, lake: Lake | None) -> Account | None:
-        """Return whose session it is, None if that need not be shown."""
-        ...
-
-    def explain(self, error: AnabranchError) -> AnabranchError:
-        """Return an error as the visitor may read it."""
-        ...
-
-    def turn_away(self, request: Request) -> Response:
-        """Answer a visitor who has not signed in."""
-        ...
-
-
 class PageRoute(Route):
     """A route of the UI. Its page is None if it needs no session."""
 
@@ -217,17 +181,54 @@ class PageRoute(Route):
         self.page = page
 
 
-class Site:
-    """The pages of one UI behind one gate."""
+class Site(ABC):
+    """The pages of one UI, and who sees which lake. A page is answered in a thread."""
 
-    def __init__(self, gate: Gate, *, static_path: str) -> None:
-        self._gate = gate
-        self._static_path = static_path
+    home: ClassVar[str]
+    static_path: ClassVar[str]
+    door: ClassVar[Door]
+
+    def __init__(self) -> None:
         self._threads = PageThreads()
+
+    @abstractmethod
+    def find_session(self, request: Request) -> Session | None: ...
+
+    @abstractmethod
+    def check_scope(self, request: Request, needs: Scope) -> None:
+        """Raise ForbiddenError if the visitor may not do this to any branch."""
+
+    @abstractmethod
+    def check(self, request: Request, needs: Scope, branch: str | None) -> None:
+        """Raise ForbiddenError if the visitor may not do this."""
+
+    @abstractmethod
+    def open(self, request: Request) -> AbstractContextManager[Lake | None]:
+        """Return the lake of a page, None for a page about a whole service."""
+
+    @abstractmethod
+    def record(self, request: Request, action: str, branch: str | None, run: Callable[[], Response]) -> Response:
+        """Run an action on a branch, or None. A service records it in the audit."""
+
+    @abstractmethod
+    def account(self, session: Session, lake: Lake | None) -> Account | None:
+        """Return whose session it is, None if that need not be shown."""
+
+    @abstractmethod
+    def explain(self, error: AnabranchError) -> AnabranchError:
+        """Return an error as the visitor may read it."""
+
+    @abstractmethod
+    def turn_away(self, request: Request) -> Response:
+        """Answer a visitor who has not signed in."""
+
+    def frame(self, request: Request) -> Frame:
+        """Return what surrounds a page that needs no session."""
+        return Frame(request=request, static_path=self.static_path, home=self.home, door=self.door)
 
     def static_route(self) -> PageRoute:
         """Return the route of the static files. It needs no session: the sign-in page uses them."""
-        return PageRoute(f"{self._static_path}/{{name:path}}", answer_static, method="GET", name="static")
+        return PageRoute(f"{self.static_path}/{{name:path}}", answer_static, method="GET", name="static")
 
     def routes(self, pages: Iterable[Page], *, prefix: str) -> list[PageRoute]:
         return [
@@ -237,9 +238,9 @@ class Site:
 
     def _endpoint(self, page: Page) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            session = self._gate.find_session(request)
+            session = self.find_session(request)
             if session is None:
-                return self._gate.turn_away(request)
+                return self.turn_away(request)
             visit = Visit(request=request, session=session)
             run = partial(self._threads.run, session.token_id)
             if page.method == "GET":
@@ -250,7 +251,7 @@ class Site:
                 # Before the form is read, which may be large.
                 check_same_site(request)
                 if page.needs is not None:
-                    self._gate.check_scope(request, page.needs)
+                    self.check_scope(request, page.needs)
             except AnabranchError as err:
                 return await run(partial(self._refuse, page, visit, err))
             async with reading_form(request, page.form) as form:
@@ -260,13 +261,11 @@ class Site:
 
     def _refuse(self, page: Page, visit: Visit, error: AnabranchError) -> Response:
         """Answer a form that was not read."""
-        run = partial(self._show_error, error, visit)
-        return self._gate.record(visit.request, action=page.name, branch=None, run=run)
+        return self.record(visit.request, page.name, None, partial(self._show_error, error, visit))
 
     def _answer(self, page: Page, visit: Visit) -> Response:
         """Run an action, with a record of it."""
-        run = partial(self._checked, page, visit)
-        return self._gate.record(visit.request, action=page.name, branch=_branch_of(page, visit.form), run=run)
+        return self.record(visit.request, page.name, _branch_of(page, visit.form), partial(self._checked, page, visit))
 
     def _checked(self, page: Page, visit: Visit) -> Response:
         """Check the request, run the page or the action, and show errors as pages."""
@@ -275,8 +274,8 @@ class Site:
                 # The second check against forged forms, after that of the headers of the browser.
                 visit.session.check_form(visit.form.get("csrf"))
             if page.needs is not None:
-                self._gate.check(visit.request, page.needs, _branch_of(page, visit.form))
-            with self._gate.open(visit.request) as lake:
+                self.check(visit.request, page.needs, _branch_of(page, visit.form))
+            with self.open(visit.request) as lake:
                 return self._visit(page, replace(visit, opened=lake))
         except AnabranchError as err:
             return self._show_error(err, visit)
@@ -304,7 +303,7 @@ class Site:
         """Show an error from outside of a page: a wrong address, method or form, or a limit of the service."""
         is_known = isinstance(error, AnabranchError | HTTPException)
         # After an unexpected error the search for the session might fail, too.
-        session = self._gate.find_session(request) if is_known else None
+        session = self.find_session(request) if is_known else None
         headers = dict(SECURITY_HEADERS)  # an unexpected error is answered outside of the middleware that adds them
         match error:
             case EnvelopeException():
@@ -322,7 +321,7 @@ class Site:
         return response
 
     def _explained(self, error: AnabranchError) -> Shown:
-        explained = self._gate.explain(error)
+        explained = self.explain(error)
         return Shown("error.html", explained, status_of(explained))
 
     def _show_error(self, error: AnabranchError, visit: Visit) -> Response:
@@ -335,21 +334,14 @@ class Site:
     def _show(
         self, shown: Shown, request: Request, session: Session | None, lake: Lake | None, *, takes_notice: bool = True
     ) -> Response:
-        response = render(
-            shown.template,
-            shown.view,
-            status=shown.status,
-            frame=Frame(
-                request=request,
-                static_path=self._static_path,
-                session=session,
-                lake=lake,
-                account=None if session is None else self._gate.account(session, lake),
-                home=self._gate.home,
-                door=self._gate.door,
-                takes_notice=takes_notice and request.method != "HEAD",
-            ),
+        frame = replace(
+            self.frame(request),
+            session=session,
+            lake=lake,
+            account=None if session is None else self.account(session, lake),
+            takes_notice=takes_notice and request.method != "HEAD",
         )
+        response = render(shown.template, shown.view, status=shown.status, frame=frame)
         response.headers.update(shown.headers)
         return response
 

@@ -89,8 +89,7 @@ def show_sql(visit: Visit) -> Shown:
         limited_processes().start()
         return Shown("sql.html", view)
     try:
-        work = partial(read_result, visit.lake.repository, _checked(sql), ref, seconds=_SECONDS)
-        return Shown("sql.html", {**view, "result": _run(visit, work)})
+        return Shown("sql.html", {**view, "result": _run(visit, read_result, sql)})
     # Errors of the statement are shown beside it, so that the visitor can correct it.
     except (InvalidInputError, NotFoundError, LimitError) as err:
         return Shown("sql.html", {**view, "problem": err}, status=status_of(err))
@@ -98,26 +97,31 @@ def show_sql(visit: Visit) -> Shown:
 
 def download_result(visit: Visit) -> Response:
     """Send the whole result of a statement as CSV."""
-    work = partial(read_csv, visit.lake.repository, _checked(visit.query("sql")), visit.ref(), seconds=_SECONDS)
-    return answer_text(_run(visit, work), name="result.csv", media_type="text/csv")
+    text = _run(visit, read_csv, visit.query("sql"))
+    return answer_text(text, name="result.csv", media_type="text/csv")
 
 
-def _run(visit: Visit, work: Callable[[], T]) -> T:
+def _run(visit: Visit, read: Callable[[Repository, str, str], T], sql: str) -> T:
     """Run a statement as long as the visitor waits for it."""
+    if len(sql) > _LONGEST:
+        raise InvalidInputError(
+            f"the SQL has {len(sql)} characters, at most {_LONGEST} are allowed", hint="use 'anabranch sql'"
+        )
+    work = partial(read, visit.lake.repository, sql, visit.ref())
     owner = visit.session.token_id
     return limited_processes().run(work, seconds=_SECONDS, owner=owner, departure=visit.departure)
 
 
-def read_csv(repository: Repository, sql: str, ref: str, *, seconds: float) -> str:
+def read_csv(repository: Repository, sql: str, ref: str) -> str:
     """Return the whole result of a statement as CSV. Runs in a process of its own."""
-    with repository.sql_reader(sql, ref, timeout=seconds, batch_rows=_BATCH_ROWS) as reader:
+    with repository.sql_reader(sql, ref, timeout=_SECONDS, batch_rows=_BATCH_ROWS) as reader:
         hint = "select fewer rows, or use 'anabranch sql --csv'"
         return join_limited(csv_lines(reader.schema.names, reader), hint=hint)
 
 
-def read_result(repository: Repository, sql: str, ref: str, *, seconds: float) -> SqlResult:
+def read_result(repository: Repository, sql: str, ref: str) -> SqlResult:
     """Return the first rows of the result of a statement. Runs in a process of its own."""
-    with repository.sql_reader(sql, ref, timeout=seconds, batch_rows=_BATCH_ROWS) as reader:
+    with repository.sql_reader(sql, ref, timeout=_SECONDS, batch_rows=_BATCH_ROWS) as reader:
         fields = list(reader.schema)[:_COLUMNS]
         # A maximum of cells, not of rows, so that the page has about the same size for wide and narrow results.
         most = _CELLS // max(1, len(fields))
@@ -135,14 +139,6 @@ def read_result(repository: Repository, sql: str, ref: str, *, seconds: float) -
         rows=tuple(rows[:most]),
         has_more=len(rows) > most,
     )
-
-
-def _checked(sql: str) -> str:
-    if len(sql) > _LONGEST:
-        raise InvalidInputError(
-            f"the SQL has {len(sql)} characters, at most {_LONGEST} are allowed", hint="use 'anabranch sql'"
-        )
-    return sql
 
 
 # The maximum number of statements of one token that run, and that run or wait: others must get their turn.
@@ -189,7 +185,7 @@ class Turns:
         with departure.stopping(self._notify), self._changed:
             is_free = self._changed.wait_for(lambda: departure.has_left or self._is_free(owner), timeout=seconds)
             if departure.has_left:
-                raise gone()
+                raise _gone()
             if not is_free:
                 raise _busy()
             self._running[owner] += 1
@@ -214,7 +210,7 @@ def _busy() -> TooManyRequestsError:
     return TooManyRequestsError("other statements are running", hint="try again in a moment")
 
 
-def gone() -> TooSlowError:
+def _gone() -> TooSlowError:
     """Return the error of a statement whose visitor left. No visitor reads it."""
     return TooSlowError("the connection was closed before the statement ended", hint="send it again")
 
@@ -233,13 +229,6 @@ _PROGRAM = "from anabranch.server.ui.sql import main; main()"
 _IMPORTED = ("anabranch.duck.engine", "anabranch.format.dataset")
 _STATUS = Path("/proc/self/status")
 _READY = b"r"
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """An error that is neither one of ours nor a lack of memory: a bug."""
-
-    text: str
 
 
 @cache
@@ -304,16 +293,14 @@ class LimitedProcesses:
             # The process ended before its answer: by the alarm, or because memory could not be allocated.
             except (EOFError, pickle.UnpicklingError, OSError) as err:
                 if departure.has_left:
-                    raise gone() from err
+                    raise _gone() from err
                 if time.monotonic() - began >= seconds:
-                    raise _too_slow(seconds) from err
+                    raise TooSlowError(f"the SQL took more than {seconds:g} seconds", hint="read fewer rows") from err
                 raise _too_large(self._memory_bytes) from err
         if isinstance(result, MemoryError):
             raise _too_large(self._memory_bytes)
-        if isinstance(result, AnabranchError):
+        if isinstance(result, AnabranchError | RuntimeError):
             raise result
-        if isinstance(result, _Failure):
-            raise RuntimeError(f"a statement failed in its process:\n{result.text}")
         return result
 
     def _connect(self) -> socket.socket:
@@ -374,10 +361,6 @@ def _shut_down(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _too_slow(seconds: float) -> TooSlowError:
-    return TooSlowError(f"the SQL took more than {seconds:g} seconds", hint="read fewer rows")
-
-
 def _too_large(most: int) -> TooLargeError:
     return TooLargeError(
         f"the SQL needs more than {most >> 20:,} MiB of memory",
@@ -429,8 +412,8 @@ def _answer(work: bytes) -> bytes:
         return pickle.dumps(pickle.loads(work)())  # noqa: S301 - from the process that serves the pages
     except (AnabranchError, MemoryError) as err:
         return pickle.dumps(err)
-    except Exception:  # noqa: BLE001 - reported where the pages are served
-        return pickle.dumps(_Failure(traceback.format_exc()))
+    except Exception:  # noqa: BLE001 - a bug, which is reported where the pages are served
+        return pickle.dumps(RuntimeError(f"a statement failed in its process:\n{traceback.format_exc()}"))
 
 
 def _limit_memory(more: int) -> None:
