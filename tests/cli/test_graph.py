@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.cli.commands.commit import draw
+from anabranch.cli.commands.history import draw
 from anabranch.drawing.commit_graph import Node, newest_first
 
 

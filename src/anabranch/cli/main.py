@@ -18,56 +18,35 @@ from anabranch.errors import AnabranchError, MergeConflictError
 from anabranch.hints import Door, shell_text, words_at
 from anabranch.warnings import collect_warnings
 
-# The sections of the help, and the module of each command in anabranch.cli.commands. A module is loaded with its first
-# command: a command line waits for one module, not for all.
-PANELS: dict[str, dict[str, str]] = {
-    "Start": {
-        "init": "repository",
-        "demo": "repository",
-        "status": "repository",
-        "config": "config",
-        "clone": "repository",
-        "ui": "server",
-        "serve": "server",
-        "completion": "config",
-    },
-    "Branches": {
-        "branch": "branch",
-        "switch": "branch",
-        "merge": "merge",
-        "conflicts": "merge",
-        "decisions": "merge",
-        "rebase": "merge",
-    },
-    "History": {
-        "log": "commit",
-        "show": "commit",
-        "diff": "diff",
-        "changes": "diff",
-        "blame": "row",
-        "lineage": "table",
-        "merge-base": "commit",
-        "tag": "branch",
-        "reflog": "reflog",
-    },
-    "Undo and redo": {"undo": "reflog", "redo": "reflog", "revert": "merge", "cherry-pick": "merge", "reset": "reflog"},
-    "Tables": {
-        "table": "table",
-        "row": "row",
-        "cat": "row",
-        "sql": "row",
-        "load": "files",
-        "export": "files",
-        "schema": "table",
-        "index": "maintenance",
-        "compact": "maintenance",
-    },
-    "Pipelines": {"pipeline": "pipeline", "run": "pipeline"},
-    "Maintenance": {"doctor": "maintenance", "gc": "maintenance", "storage": "maintenance", "relocate": "repository"},
-    "One Lance dataset": {"dataset": "dataset"},
-    "Help": {"help": "config", "version": "config"},
+# The sections of the help.
+PANELS: dict[str, str] = {
+    "Start": "init demo status config clone ui serve completion",
+    "Branches": "branch switch merge conflicts decisions rebase",
+    "History": "log show diff changes blame lineage merge-base tag reflog",
+    "Undo and redo": "undo redo revert cherry-pick reset",
+    "Tables": "table row cat sql load export schema index compact",
+    "Pipelines": "pipeline run",
+    "Maintenance": "doctor gc storage relocate",
+    "One Lance dataset": "dataset",
+    "Help": "help version",
 }
-
+# The commands of each module in anabranch.cli.commands. A module is loaded with its first command: a command line waits
+# for one module, not for all.
+_MODULES: dict[str, str] = {
+    "branch": "branch switch tag",
+    "config": "config completion help version",
+    "dataset": "dataset",
+    "diff": "diff changes",
+    "files": "load export",
+    "history": "log show merge-base reflog undo redo reset",
+    "maintenance": "doctor gc storage index compact",
+    "merge": "merge conflicts decisions rebase revert cherry-pick",
+    "pipeline": "pipeline run",
+    "repository": "init demo status clone relocate",
+    "row": "row cat sql blame",
+    "server": "ui serve",
+    "table": "table lineage schema",
+}
 
 # Words of git and of older versions, and what to use here.
 INSTEAD: dict[str, str] = {
@@ -159,7 +138,8 @@ class _Commands(Mapping[str, Any]):
     """All commands by name. Each is loaded when it is read."""
 
     def __init__(self) -> None:
-        self._modules = {name: module for panel in PANELS.values() for name, module in panel.items()}
+        modules = {name: module for module, names in _MODULES.items() for name in names.split()}
+        self._modules = {name: modules[name] for names in PANELS.values() for name in names.split()}
         self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -235,7 +215,7 @@ class _App(PlainGroup):
         width = formatter.width - 6 - max(map(len, self.commands))
         for panel, names in PANELS.items():
             with formatter.section(panel):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names.split()])
 
 
 @contextmanager
