@@ -32,6 +32,8 @@ from anabranch.format.bases import (
 from anabranch.format.home import Home
 from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.manifest import BasePath
+from anabranch.format.refs.refs import restore_version
+from anabranch.format.tiering import remove_base
 from anabranch.storage import open_store
 from tests.conftest import Location
 from tests.format.live_files import list_live_files
@@ -209,6 +211,18 @@ def test_a_name_or_path_that_is_taken_is_refused(tmp_path: Path) -> None:
         with pytest.raises(BaseExistsError, match="has the base 'cold' at"):
             add_base(home, f"{tmp_path}/{path}", name=name)
     assert len(list_bases(home)) == 1
+
+
+def test_a_restored_version_lists_bases_without_a_name_again(tmp_path: Path) -> None:
+    home = make(Location(root=str(tmp_path)))
+    first, second = (str(tmp_path / name) for name in ("cold", "colder"))
+    home.open().add_bases([lance.DatasetBasePath(first)])
+    remove_base(home, first)
+    home.open().add_bases([lance.DatasetBasePath(second)])
+    restore_version(home, 2)
+    assert [(entry.path, entry.name) for entry in list_bases(home)] == [(first, None), (second, None)]
+    append_to_base(home, rows(100, 110), base=second)
+    assert lance.dataset(home.uri).count_rows() == 110
 
 
 def test_a_relative_path_is_recorded_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import lance
@@ -26,7 +27,7 @@ from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version, unknown_base
 from anabranch.format.layout.listing import manifest_of_path
-from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.manifest import BasePath, put_next_version, with_base
 from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.storage import ObjectStore, is_below_file, open_store
 from anabranch.storage.uris import follow_links, is_local, normalise_uri, relative_to
@@ -152,11 +153,15 @@ def register_base(home: Home, path: str, *, name: str | None, is_dataset_root: b
     for _ in range(_ATTEMPTS):
         dataset = home.open()
         for base in bases_of(dataset):
-            if base.name == name or _location(base.path) == path:
+            # Other tools add bases without a name. Two of those are different bases.
+            if (name is not None and base.name == name) or _location(base.path) == path:
                 raise BaseExistsError(
                     f"{home.uri!r} has the base {label(base)!r} at {base.path!r} already",
                     hint="use it, or choose another name and path",
                 )
+        if name is None:
+            put_next_version(home, partial(with_base, path=path, is_dataset_root=is_dataset_root))
+            return get_base(list_bases(home), path)
         try:
             with lance_errors(home.uri, home.storage_options):
                 dataset.add_bases([lance.DatasetBasePath(path, name=name, is_dataset_root=is_dataset_root)])

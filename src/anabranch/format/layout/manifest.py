@@ -254,6 +254,18 @@ def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name
     return with_message(data, message, name=name)
 
 
+def with_base(data: bytes, path: str, *, is_dataset_root: bool, name: str = "manifest") -> bytes:
+    """The same manifest with one more base, which has no name: Lance itself adds no second base without a name."""
+    message = read_message(data, name)
+    if any(base.path == path for base in message.base_paths):
+        return data
+    number = max((base.id for base in message.base_paths), default=0) + 1
+    message.base_paths.append(messages.BasePath(id=number, path=path, is_dataset_root=is_dataset_root))
+    message.reader_feature_flags |= _HAS_BASE_PATHS
+    message.writer_feature_flags |= _HAS_BASE_PATHS
+    return with_message(data, message, name=name)
+
+
 def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
     """The same manifest without one base path; raise ConflictError if a file is in that base."""
     message = read_manifest(data, name=name)
