@@ -19,7 +19,7 @@ from anabranch.storage.uris import normalise_uri
 
 if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport
-    from anabranch.repo.clone.relocate import Relocation
+    from anabranch.repo.clone.clone import Relocation
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
     from anabranch.repo.io.values import Loader
     from anabranch.repo.write.table_changes import Rewriter
@@ -166,9 +166,9 @@ def relocate_repository(
     `mapping` (old prefix to new) is for other locations that moved: tiers, or the source of a shallow clone. It may be
     cut off and done again. `progress` counts tables.
     """
-    from anabranch.repo.clone import relocate
+    from anabranch.repo.clone.clone import relocate_repository
 
-    return relocate.relocate_repository(
+    return relocate_repository(
         _config(uri, storage_options, None), mapping=mapping, progress=counting(progress, "tables")
     )
 

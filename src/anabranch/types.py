@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from anabranch.pipelines.provenance import BuiltOutput
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
     from anabranch.pipelines.run import PipelineRun, StepProgress, StepState
-    from anabranch.repo.clone.relocate import Relocation, Unexplained
+    from anabranch.repo.clone.clone import Relocation, Unexplained
     from anabranch.repo.gc.collection import CompactedTable, Compaction
     from anabranch.repo.gc.reports import (
         CollectedObject,
@@ -198,7 +198,7 @@ _NAMES = {
     "anabranch.pipelines.provenance": "BuiltOutput",
     "anabranch.pipelines.reproduction": "ComparedOutput Reproduction",
     "anabranch.pipelines.run": "PipelineRun StepProgress StepState",
-    "anabranch.repo.clone.relocate": "Relocation Unexplained",
+    "anabranch.repo.clone.clone": "Relocation Unexplained",
     "anabranch.repo.gc.collection": "CompactedTable Compaction",
     "anabranch.repo.gc.reports": "CollectedObject FileGroup GcReport HolderKind"
     " HolderStorage RepositoryStorage TableStorage TableUsage",

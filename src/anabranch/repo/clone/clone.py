@@ -1,8 +1,8 @@
-"""Clone: make a new repository from one commit of another. `relocate` adapts a repository that was moved or copied.
+"""Clones and relocation: make a repository from one commit of another, and adapt one that was moved or copied.
 
-The tables are written first, then their commit, then the mark that makes the folder a repository. The clone is
-registered in the source before anything is read from it. An interrupted clone leaves a folder without a mark, and the
-next attempt clears it.
+The tables of a clone are written first, then their commit, then the mark that makes the folder a repository. The clone
+is registered in the source before anything is read from it. An interrupted clone leaves a folder without a mark, and
+the next attempt clears it.
 """
 
 import warnings
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from anabranch.errors import (
     AnabranchError,
     ConflictError,
+    InvalidInputError,
     InvalidPathError,
     RepositoryExistsError,
     RepositoryNotFoundError,
@@ -21,36 +22,28 @@ from anabranch.errors import (
 )
 from anabranch.format.arguments import require_names
 from anabranch.format.clone.clone import Draft, draft_clone, put_clone, refuse_mixed_stores
-from anabranch.format.staging import VersionRef
+from anabranch.format.clone.relocate import moved_path, relocate_with
+from anabranch.format.home import Home, VersionRef
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, Ref, TableKey
-from anabranch.repo.log.clones import (
-    ORIGIN,
-    Attempt,
-    AttemptState,
-    CloneKind,
-    Clones,
-    Registration,
-    begin,
-    find_origin,
-    finish,
-    refuse_overtaken,
-)
+from anabranch.repo.log import clones as clone_log
+from anabranch.repo.log import creation
+from anabranch.repo.log.clones import CLONES, ORIGIN, Attempt, AttemptState, CloneKind, Clones, Registration
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.commits import Commits
-from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.creation import Mark, check_repository, first_entry, first_record, has_mark, put_mark
+from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.log.heads import Heads
+from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS, NumberedLog
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.resolve import refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.write.homes import free_dataset
-from anabranch.storage import in_parallel, is_below_file, open_store
+from anabranch.storage import in_parallel, is_below_file, iter_in_parallel, open_store
 from anabranch.storage.requests import Steps
-from anabranch.storage.uris import relative_to
+from anabranch.storage.uris import normalise_uri, relative_to
 from anabranch.warnings import UnregisteredCloneWarning
 
-# Called with the number done and the total: tables of a shallow clone, files of a deep one.
+# Called with the number done and the total: tables of a shallow clone or a relocation, files of a deep clone.
 Progress = Callable[[int, int], None]
 
 
@@ -99,10 +92,10 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
     An interrupted clone at the target starts again. If only its last step is missing, that step is completed.
     """
     target, options = request.target, request.source.config.storage_options
-    before = find_origin(target)
+    before = clone_log.find_origin(target)
     # All files are there, and only the first entry and the mark are missing. If this request wants another clone, the
     # completed one makes it fail as for any existing repository.
-    if before is not None and before.state is AttemptState.FINISHED and not has_mark(target):
+    if before is not None and before.state is AttemptState.FINISHED and not creation.has_mark(target):
         _complete(target, before, options)
         if before.has_same_result(_attempt(request, before, ())):
             return
@@ -111,7 +104,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
     try:
         # Begin before anything is deleted: from here on, the earlier attempt cannot finish, so that no finished clone
         # loses its files.
-        begin(target, attempt)
+        clone_log.begin(target, attempt)
         _clear(target, before, options)
         record, tables = _clone_tables(request, attempt, progress)
         target.store.sync_all()  # the tables must be durable before the log that refers to them
@@ -122,9 +115,9 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
             _release(attempt.registrations, options, target=target.root)
         # An attempt that took over deletes the files of this one, so that any error may be a consequence of that.
         if isinstance(err, AnabranchError):
-            refuse_overtaken(target, attempt)
+            clone_log.refuse_overtaken(target, attempt)
         raise
-    _complete(target, finish(target, attempt, first_commit_id=record.commit.graph_commit_id), options)
+    _complete(target, clone_log.finish(target, attempt, first_commit_id=record.commit.graph_commit_id), options)
 
 
 def _attempt(request: CloneRequest, before: Attempt | None, registrations: tuple[Registration, ...]) -> Attempt:
@@ -133,7 +126,7 @@ def _attempt(request: CloneRequest, before: Attempt | None, registrations: tuple
         number=1 if before is None else before.number + 1,
         state=AttemptState.BEGUN,
         source=source.root,
-        source_id=check_repository(source).id,
+        source_id=creation.check_repository(source).id,
         commit_id=request.commit.graph_commit_id,
         kind=request.kind,
         tables=tuple(sorted(map(str, request.tables))),
@@ -155,7 +148,7 @@ def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
             )
     if is_below_file(target.root):
         raise InvalidPathError(f"clone {target.root!r} is a file, or is below one", hint="choose another folder")
-    if has_mark(target):
+    if creation.has_mark(target):
         raise RepositoryExistsError(f"a repository already exists at {target.root!r}", hint="choose another folder")
     # Files of an unfinished clone are deleted later. Other files are not ours to delete.
     if not is_unfinished and any(True for _ in target.store.list()):
@@ -205,11 +198,11 @@ def _register(request: CloneRequest) -> tuple[Registration, ...]:
 
 def _registrations_of(source: RepoConfig) -> tuple[Registration, ...]:
     """Return the registrations of the source, if it is itself a shallow clone."""
-    origin = find_origin(source)
+    origin = clone_log.find_origin(source)
     if origin is None or origin.kind is not CloneKind.SHALLOW:
         return ()
     for each in origin.registrations:
-        if not has_mark(_at(each.repository, source.storage_options)):
+        if not creation.has_mark(_at(each.repository, source.storage_options)):
             raise RepositoryNotFoundError(
                 f"{source.root!r} is a shallow clone of {each.repository!r}, which does not exist",
                 hint="restore that repository, or relocate the clone, then clone again",
@@ -222,13 +215,10 @@ def _at(root: str, storage_options: Mapping[str, str], actor: str | None = None)
 
 
 def _release(registrations: Sequence[Registration], storage_options: Mapping[str, str], *, target: str) -> None:
-    """Release the registrations of a clone at `target`.
-
-    Registrations of other clones stay: the list may come from a folder that was copied, and releasing them would remove
-    the protection of another clone.
-    """
+    """Release the registrations of a clone at `target`."""
     for each in registrations:
         clones = Clones(_at(each.repository, storage_options))
+        # The list may come from a folder that was copied: then it names the protection of another clone, which stays.
         if clones.get(each.clone_id).target == target:
             clones.release(each.clone_id)
 
@@ -255,35 +245,29 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
     }
     is_deep = request.kind is CloneKind.DEEP
 
-    def draft(key: TableKey) -> tuple[VersionRef, Draft]:
-        entry = request.tables[key]
-        version_ref = VersionRef(home=request.source.config.home_of(entry), version=entry.version)
-        return version_ref, draft_clone(version_ref, name=attempt.clone_id, is_deep=is_deep)
+    def home_of(key: TableKey) -> Home:
+        return request.source.config.home_of(request.tables[key])
+
+    def draft(key: TableKey) -> Draft:
+        version_ref = VersionRef(home=home_of(key), version=request.tables[key].version)
+        return draft_clone(version_ref, name=attempt.clone_id, is_deep=is_deep)
 
     # All manifests are drafted before the first file is copied, so that the total for the progress is known.
     drafts = dict(zip(locations, in_parallel(draft, locations), strict=True))
-    files = sum(len(drawn.copies) for _, drawn in drafts.values())
-    step = Steps(progress, files if is_deep else len(drafts))
+    step = Steps(progress, sum(len(drawn.copies) for drawn in drafts.values()) if is_deep else len(drafts))
 
     def put(key: TableKey) -> TableEntry:
-        version_ref, drawn = drafts[key]
         root = request.target.dataset_root(locations[key])
-        made = put_clone(version_ref.home, root, drawn, on_copied=step.done if is_deep else lambda: None)
+        version = put_clone(home_of(key), root, drafts[key], on_copied=step.done if is_deep else lambda: None).version
         if not is_deep:
             step.done()
-        old = request.tables[key]
-        return replace(
-            old, dataset=locations[key], home=None, version=made.version, head=made.version, forked_from=None
-        )
+        copied = replace(request.tables[key], dataset=locations[key], home=None, forked_from=None)
+        return replace(copied, version=version, head=version)
 
     # The files of one table are already copied in parallel.
     made = map(put, locations) if is_deep else in_parallel(put, locations)
     tables = dict(zip(locations, made, strict=True))
-    return _first_record(request, attempt), tables
-
-
-def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
-    return first_record(
+    record = creation.first_record(
         request.target,
         message=f"Clone {attempt.source}",
         kind=CommitKind.CLONE,
@@ -297,18 +281,120 @@ def _first_record(request: CloneRequest, attempt: Attempt) -> CommitRecord:
         },
         tables=attempt.tables,
     )
+    return record, tables
 
 
 def _complete(target: RepoConfig, finished: Attempt, storage_options: Mapping[str, str]) -> None:
     """Write the first entry of main, then the mark. Concurrent calls for the same attempt write the same objects."""
     record = Commits(target).get(str(finished.first_commit_id))
-    if Heads(target).create(BranchName(MAIN), lambda _: first_entry(record)) is None:
+    if Heads(target).create(BranchName(MAIN), lambda _: creation.first_entry(record)) is None:
         raise RepositoryExistsError(
             f"another process has created a repository at {target.root!r}", hint="choose another folder"
         )
-    put_mark(target, Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at))
+    creation.put_mark(
+        target, creation.Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at)
+    )
     # From here on a deep clone reads its own copies only. It is complete, so a failed release is not its error: the
     # registration stays in the source, which keeps more than it needs, and clone_list() shows it.
     if finished.kind is CloneKind.DEEP:
         with suppress(AnabranchError):
             _release(finished.registrations, storage_options, target=target.root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unexplained:
+    """A home that reads an unknown location: neither a former root of the repository nor a base of the table."""
+
+    dataset: str
+    home: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relocation:
+    """The result of a relocation. If `unexplained` is not empty, it is incomplete and those homes cannot be read."""
+
+    root: str
+    former_root: str
+    datasets: int
+    rewritten: int
+    unexplained: tuple[Unexplained, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no table reads an unknown location."""
+        return not self.unexplained
+
+
+def relocate_repository(
+    config: RepoConfig, *, mapping: Mapping[str, str] | None = None, progress: Progress = lambda _done, _total: None
+) -> Relocation:
+    """Make the tables of a repository read its current location instead of the former one.
+
+    `mapping` (old prefix to new) is for other locations that moved: tiers, or the source of a shallow clone. Each
+    manifest is replaced in one step and the mark is written last, so an interrupted relocation can be run again.
+    """
+    mark = creation.check_repository(config)
+    moved = _checked(mapping or {})
+    # Before the own root joins the mapping: the source of a clone does not move together with the clone.
+    clone_log.follow_source(config, lambda path: moved_path(path, moved))
+    if mark.root != config.root:
+        moved[mark.root] = config.root
+    datasets, reports = _list_datasets(config), []
+    for report in iter_in_parallel(lambda path: relocate_with(config.home_at(path), moved), datasets):
+        reports.append(report)
+        progress(len(reports), len(datasets))
+    relocation = Relocation(
+        root=config.root,
+        former_root=mark.root,
+        datasets=len(datasets),
+        rewritten=sum(len(report.rewritten) for report in reports),
+        unexplained=tuple(
+            Unexplained(dataset=dataset, home=base.branch, path=base.path)
+            for dataset, report in zip(datasets, reports, strict=True)
+            for base in report.unexplained
+        ),
+    )
+    # The mark is last. As long as it names the former root, each home is checked when it is opened, and garbage
+    # collection refuses to run.
+    if relocation.is_complete and mark.root != config.root:
+        _repair_hints(config)
+        creation.replace_mark(config, replace(mark, root=config.root))
+    return relocation
+
+
+def _checked(mapping: Mapping[str, str]) -> dict[str, str]:
+    checked = {normalise_uri(old): normalise_uri(new) for old, new in mapping.items()}
+    for old, new in checked.items():
+        if old == new:
+            raise InvalidInputError(f"{old!r} is mapped to itself", hint="leave it out of the mapping")
+    return checked
+
+
+def _list_datasets(config: RepoConfig) -> list[str]:
+    """Return every dataset below the root: tables and history tables, including those that no commit names."""
+    # From the folders, not from the commits: homes of deleted branches and old versions must also read the new
+    # location.
+    folders = [folder for bucket in config.store.list_folders(TABLES) for folder in config.store.list_folders(bucket)]
+    return sorted(folder for folder in [*folders, *config.store.list_folders()] if folder.endswith(".lance"))
+
+
+def _repair_hints(config: RepoConfig) -> None:
+    """Make the hints of logs agree with the logs: in a copy made during writes, a hint may be ahead of its log.
+
+    A hint that is the next entry of its log is appended to it. A hint that is further ahead is deleted, because the
+    entries before it were not copied.
+    """
+    if config.store.lists_sorted:
+        return  # hints are used only on local disk
+    folders = [path for folder in (BRANCHES, RUNS, TAGS, CLONES) for path in config.store.list_folders(folder)]
+
+    def repair(folder: str) -> None:
+        log = NumberedLog(config.store, folder)
+        hint = log.find_hint()
+        if hint is None or log.find(hint[0]) is not None:
+            return
+        if log.find(hint[0] - 1) is None or not log.append(*hint):
+            config.store.delete(log.hint_path)
+
+    in_parallel(repair, folders)
