@@ -35,17 +35,10 @@ if TYPE_CHECKING:
     from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
     from anabranch.pipelines.run import PipelineRun, StepProgress, StepState
     from anabranch.repo.clone.clone import Relocation, Unexplained
-    from anabranch.repo.gc.collection import CompactedTable, Compaction
-    from anabranch.repo.gc.reports import (
-        CollectedObject,
-        FileGroup,
-        GcReport,
-        HolderKind,
-        HolderStorage,
-        RepositoryStorage,
-        TableStorage,
-        TableUsage,
-    )
+    from anabranch.repo.gc.collection import CompactedTable, Compaction, GcReport
+    from anabranch.repo.gc.measurement import FileGroup, HolderStorage, RepositoryStorage, TableStorage, TableUsage
+    from anabranch.repo.gc.roots import HolderKind
+    from anabranch.repo.gc.sweep import CollectedObject
     from anabranch.repo.history.changes import CommitChanges
     from anabranch.repo.history.comparer import Choice, TableCounts
     from anabranch.repo.history.diff import RowChange, RowChangeKind, SchemaChange, TableChangeKind, TableDiff
@@ -199,9 +192,10 @@ _NAMES = {
     "anabranch.pipelines.reproduction": "ComparedOutput Reproduction",
     "anabranch.pipelines.run": "PipelineRun StepProgress StepState",
     "anabranch.repo.clone.clone": "Relocation Unexplained",
-    "anabranch.repo.gc.collection": "CompactedTable Compaction",
-    "anabranch.repo.gc.reports": "CollectedObject FileGroup GcReport HolderKind"
-    " HolderStorage RepositoryStorage TableStorage TableUsage",
+    "anabranch.repo.gc.collection": "CompactedTable Compaction GcReport",
+    "anabranch.repo.gc.measurement": "FileGroup HolderStorage RepositoryStorage TableStorage TableUsage",
+    "anabranch.repo.gc.roots": "HolderKind",
+    "anabranch.repo.gc.sweep": "CollectedObject",
     "anabranch.repo.history.changes": "CommitChanges",
     "anabranch.repo.history.comparer": "Choice TableCounts",
     "anabranch.repo.history.diff": "RowChange RowChangeKind SchemaChange TableChangeKind TableDiff",

@@ -10,7 +10,7 @@ from pathlib import Path
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BranchNotFoundError
-from anabranch.repo.gc.reports import safe_grace
+from anabranch.repo.gc.collection import safe_grace
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
 from tests.concurrency import marked

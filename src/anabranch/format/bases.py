@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import lance
 
@@ -281,6 +281,27 @@ class Usage:
 
     def __sub__(self, other: "Usage") -> "Usage":
         return Usage(files=self.files - other.files, bytes=self.bytes - other.bytes)
+
+
+def usage_of(sizes: Iterable[int]) -> Usage:
+    """Return how many files there are, given the size of each, and their bytes together."""
+    found = tuple(sizes)
+    return Usage(files=len(found), bytes=sum(found))
+
+
+class _Removable(Protocol):
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+
+
+def usage_by_reason(files: Iterable[_Removable]) -> dict[str, Usage]:
+    """Sum up files that are removed, by the reason."""
+    found: dict[str, Usage] = defaultdict(Usage)
+    for file in files:
+        found[file.reason] += Usage(files=1, bytes=file.bytes)
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from anabranch.errors import (
     ObjectNotFoundError,
 )
 from anabranch.format.arguments import checked_number
-from anabranch.format.bases import has_manifest, list_bases
+from anabranch.format.bases import has_manifest, list_bases, usage_by_reason
 from anabranch.format.clone.holds import list_holds
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles
@@ -60,36 +60,44 @@ class CleanupReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """Which versions stay.
+    """How much history stays: the versions of a dataset, or the commits of a repository.
 
-    Without `keep_last` and `keep_newer_than` every version stays; with one of them, the versions that it names; with
-    both, the versions that either names. Nothing younger than `grace` is removed.
+    Without `keep_last` and `keep_newer_than` all of it stays; with one of them, what that one covers; with both, what
+    either covers. Nothing that was needed or written within `grace` is removed.
     """
 
     keep_last: int | None = None
     keep_newer_than: timedelta | None = None
     grace: timedelta = DEFAULT_GRACE
 
+    @property
+    def keeps_all(self) -> bool:
+        return self.keep_newer_than is None and self.keep_last is None
+
 
 def checked_retention(
-    *, keep_last: int | None = None, keep_newer_than: timedelta | None = None, grace: timedelta | None = None
+    *,
+    keep_last: int | None = None,
+    keep_newer_than: timedelta | None = None,
+    grace: timedelta | None = None,
+    of: str = "versions",
 ) -> Retention:
-    """Check what a caller wants to keep."""
+    """Return what a caller wants to keep. Raise InvalidInputError if a value is out of range."""
     if keep_last is not None:
-        keep_last = checked_number(keep_last, "number of versions to keep", hint="give a whole number, at least 1")
+        hint = "pass an integer of at least 1"
+        keep_last = checked_number(keep_last, f"number of {of} to keep", hint=hint)
         if keep_last < 1:
-            raise InvalidInputError(f"cannot keep the last {keep_last} versions", hint="give a number, at least 1")
+            raise InvalidInputError(f"cannot keep the last {keep_last} {of}", hint=hint)
+    durations: dict[str, Any] = {"keep_newer_than": keep_newer_than, "grace": grace}
+    for name, value in durations.items():
+        if value is not None and (not isinstance(value, timedelta) or value < timedelta()):
+            raise InvalidInputError(
+                f"{name} must be a duration of 0 or more, got {value!r}",
+                hint="pass a datetime.timedelta, such as timedelta(days=30)",
+            )
     return Retention(
-        keep_last=keep_last,
-        keep_newer_than=None if keep_newer_than is None else _duration(keep_newer_than, "keep_newer_than"),
-        grace=DEFAULT_GRACE if grace is None else _duration(grace, "grace"),
+        keep_last=keep_last, keep_newer_than=keep_newer_than, grace=DEFAULT_GRACE if grace is None else grace
     )
-
-
-def _duration(value: Any, name: str) -> timedelta:
-    if not isinstance(value, timedelta) or value < timedelta():
-        raise InvalidInputError(f"{name} must be a duration, got {value!r}", hint="give a datetime.timedelta")
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +143,7 @@ class CleanupReport:
     @property
     def by_reason(self) -> dict[str, tuple[int, int]]:
         """The number of files, and their bytes, by reason."""
-        found: dict[str, tuple[int, int]] = {}
-        for file in self.files:
-            count, size = found.get(file.reason, (0, 0))
-            found[file.reason] = count + 1, size + file.bytes
-        return dict(sorted(found.items()))
+        return {reason: (usage.files, usage.bytes) for reason, usage in usage_by_reason(self.files).items()}
 
 
 # A version: the branch, None for main, and the number.
@@ -252,7 +256,7 @@ def choose_versions(
 
 def _retained(manifests: Mapping[int, LayoutFile], retention: Retention, now: datetime) -> set[int]:
     """Return the ordinary versions of one branch that the rules of retention keep; the newest in any case."""
-    if retention.keep_last is None and retention.keep_newer_than is None:
+    if retention.keeps_all:
         return set(manifests)
     # The newest stays in any case: without an ordinary version Lance cannot open the branch.
     kept = set(sorted(manifests, reverse=True)[: max(1, retention.keep_last or 1)])

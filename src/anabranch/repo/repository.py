@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from anabranch.files.formats import CsvOptions
     from anabranch.format.doctor.findings import DoctorReport
     from anabranch.format.staging import VectorOptions
-    from anabranch.repo.gc.collection import Compaction
-    from anabranch.repo.gc.reports import GcReport, RepositoryStorage
+    from anabranch.repo.gc.collection import Compaction, GcReport
+    from anabranch.repo.gc.measurement import RepositoryStorage
     from anabranch.repo.history.changes import CommitChanges, TableFeed
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
     from anabranch.repo.history.diff import Diff
@@ -2134,8 +2134,7 @@ class Repository:
         >>> report.bytes, report.damaged
         (0, ())
         """
-        from anabranch.repo.gc.collection import collect_garbage
-        from anabranch.repo.gc.reports import checked_policy
+        from anabranch.repo.gc.collection import checked_policy, collect_garbage
         from anabranch.repo.log.creation import freeing_space
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
@@ -2162,8 +2161,8 @@ class Repository:
         >>> [holder.name for holder in repo.storage_report().holders]
         ['main']
         """
+        from anabranch.repo.gc.collection import checked_policy
         from anabranch.repo.gc.measurement import Part, measure_storage
-        from anabranch.repo.gc.reports import checked_policy
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
         return measure_storage(self._repo_store, policy, Part.of(branch, tables), progress=progress or ignore_progress)

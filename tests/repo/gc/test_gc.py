@@ -14,7 +14,7 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BusyError, CollectedError, InvalidInputError
-from anabranch.repo.gc.reports import GcReport
+from anabranch.repo.gc.collection import GcReport
 from anabranch.repo.log.config import RepoConfig, now_in_microseconds
 from anabranch.repo.log.creation import create_repository
 from anabranch.repo.log.entries import RunPhase

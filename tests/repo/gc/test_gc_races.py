@@ -8,7 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BusyError
-from anabranch.repo.gc.reports import safe_grace
+from anabranch.repo.gc.collection import safe_grace
 from anabranch.repo.repository import Repository
 from tests.proof_log import record_proof
 from tests.repo.gc.needed import find_unreachable, list_readable, read_all

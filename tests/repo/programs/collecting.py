@@ -12,7 +12,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, CollectedError, RunEndedError
-from anabranch.repo.gc.reports import safe_grace
+from anabranch.repo.gc.collection import safe_grace
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot

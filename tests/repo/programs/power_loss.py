@@ -22,7 +22,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import AnabranchError, BusyError, ConflictError
-from anabranch.repo.gc.reports import safe_grace
+from anabranch.repo.gc.collection import safe_grace
 from anabranch.repo.runs.engine_access import EngineAccess
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from anabranch.format.bases import Usage
     from anabranch.format.doctor.findings import DoctorReport, Finding
     from anabranch.format.retention import CleanupReport
-    from anabranch.repo.gc.reports import GcReport, Holding, RepositoryStorage
+    from anabranch.repo.gc.collection import GcReport
+    from anabranch.repo.gc.measurement import Holding, RepositoryStorage
 
 app = group()
 

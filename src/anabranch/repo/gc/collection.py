@@ -3,18 +3,29 @@
 Also compaction: rewrite small files of tables as larger ones. No row changes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TypeVar
 
-from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, RunEndedError, TableNotFoundError
+from anabranch.errors import (
+    BranchInUseError,
+    BranchProtectedError,
+    BusyError,
+    InvalidInputError,
+    RunEndedError,
+    TableNotFoundError,
+)
+from anabranch.format.bases import usage_by_reason
 from anabranch.format.layout.dead_files import Wanted, find_reach
+from anabranch.format.retention import DEFAULT_GRACE, Retention, checked_retention
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.gc.reports import CollectedObject, GcReport, GcStage, Policy
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep import (
+    CollectedObject,
     delete_wave,
     find_wanted,
     iter_waves,
@@ -33,7 +44,9 @@ from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.homes import being_removed
 from anabranch.repo.write.table_changes import Rewriter
 from anabranch.storage import in_parallel, iter_in_parallel
-from anabranch.storage.requests import OnProgress, Progress, ignore_progress, store_time
+from anabranch.storage.requests import OnProgress, counting, ignore_progress, store_time
+
+T = TypeVar("T")
 
 _EXPIRED = "the lease of the run expired"
 
@@ -103,10 +116,74 @@ def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str
 
 
 _LOCK = BranchName("__gc__")
+# Work whose lease was not renewed for two lease durations does not publish. The third is a margin for slow stores.
+_LEASE_DURATIONS = 3
+
+
+def safe_grace(config: RepoConfig) -> timedelta:
+    """Return the shortest grace period after which a lease has certainly expired."""
+    return config.lease * _LEASE_DURATIONS
+
+
+def checked_policy(
+    config: RepoConfig, *, keep_newer_than: timedelta | None, keep_last: int | None, grace: timedelta | None
+) -> Retention:
+    """Return the policy, or raise InvalidInputError if a value is out of range."""
+    shortest = safe_grace(config)
+    policy = checked_retention(
+        keep_newer_than=keep_newer_than,
+        keep_last=keep_last,
+        grace=max(DEFAULT_GRACE, shortest) if grace is None else grace,
+        of="commits",
+    )
+    if policy.grace < shortest:
+        raise InvalidInputError(
+            f"a grace period of {grace} is shorter than a lease lasts, so files of active work could be deleted",
+            hint=f"pass a grace period of at least {shortest}",
+        )
+    return policy
+
+
+class GcStage(StrEnum):
+    """What a garbage collection counts: the two parts of the history that it reads first, then tables."""
+
+    READING = "history"
+    SWEEPING = "tables"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcReport:
+    """What a garbage collection deleted, or what it would delete in a dry run.
+
+    `commits` are the collected commits: their tables cannot be read any more. `branches` are the deleted branches past
+    their expiry time, `runs` the expired runs that were marked as failed. `damaged` are missing files that retained
+    commits need; nothing is deleted in such a table. `waiting_since` is set if active work prevents the deletion of
+    younger files: the time when the work began, in microseconds.
+    """
+
+    dry_run: bool
+    commits: tuple[str, ...]
+    branches: tuple[str, ...]
+    runs: tuple[str, ...]
+    objects: tuple[CollectedObject, ...]
+    damaged: tuple[str, ...]
+    retained_commits: int
+    tables: int
+    waiting_since: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """The total size of the objects in bytes."""
+        return sum(found.bytes for found in self.objects)
+
+    @property
+    def by_reason(self) -> dict[str, tuple[int, int]]:
+        """The number of objects and their bytes, by reason."""
+        return {reason: (usage.files, usage.bytes) for reason, usage in usage_by_reason(self.objects).items()}
 
 
 def collect_garbage(
-    repo_store: RepoStore, policy: Policy, *, dry_run: bool, progress: OnProgress = ignore_progress
+    repo_store: RepoStore, policy: Retention, *, dry_run: bool, progress: OnProgress = ignore_progress
 ) -> GcReport:
     """Delete the files that no retained commit needs. A dry run reports them and writes nothing.
 
@@ -140,12 +217,21 @@ def find_horizon(config: RepoConfig, grace: timedelta) -> tuple[datetime, dateti
     return oldest - config.lease, oldest
 
 
+def iter_swept(sweep: Callable[[str], T], datasets: Collection[str], progress: OnProgress) -> Iterator[T]:
+    """Yield what `sweep` returns for each dataset. Several of them are swept at a time."""
+    step = counting(progress, GcStage.SWEEPING)
+    step(0, len(datasets))
+    for done, swept in enumerate(iter_in_parallel(sweep, datasets), start=1):
+        yield swept
+        step(done, len(datasets))
+
+
 @dataclass(slots=True)
 class _Collection:
     """One run of the collector. With `dry_run`, it computes the same report and writes nothing."""
 
     repo_store: RepoStore
-    policy: Policy
+    policy: Retention
     progress: OnProgress
     dry_run: bool = field(kw_only=True)
 
@@ -156,12 +242,13 @@ class _Collection:
         branches = _delete_expired_branches(self.repo_store, dry_run=self.dry_run)
         end_runs = _list_expired_runs if self.dry_run else _fail_expired_runs
         runs = end_runs(self.repo_store, horizon=horizon)
-        self.progress(Progress(stage=GcStage.READING, done=0, total=2))
+        read = counting(self.progress, GcStage.READING)
+        read(0, 2)
         roots, collected = self._mark(horizon)
-        self.progress(Progress(stage=GcStage.READING, done=1, total=2))
+        read(1, 2)
         commits = self._read_retained(roots)
         wanted = find_wanted(self.repo_store, roots, commits)
-        self.progress(Progress(stage=GcStage.READING, done=2, total=2))
+        read(2, 2)
         objects, damaged = self._sweep_tables(wanted, horizon)
         objects += self._delete(iter_waves_beside_tables(config, roots.published, horizon))
         return GcReport(
@@ -221,19 +308,15 @@ class _Collection:
 
     def _sweep_tables(self, wanted: Mapping[str, Wanted], horizon: datetime) -> tuple[list[CollectedObject], list[str]]:
         """Sweep all datasets. Return the deleted objects and the needed files that are missing."""
-        config = self.repo_store.config
         objects: list[CollectedObject] = []
         damaged: list[str] = []
 
         def sweep(dataset: str) -> tuple[list[CollectedObject], list[str]]:
             return self._sweep_table(dataset, wanted.get(dataset), horizon)
 
-        datasets = list_datasets(config)
-        self.progress(Progress(stage=GcStage.SWEEPING, done=0, total=len(datasets)))
-        for done, (freed, missing) in enumerate(iter_in_parallel(sweep, datasets), start=1):
+        for freed, missing in iter_swept(sweep, list_datasets(self.repo_store.config), self.progress):
             objects += freed
             damaged += missing
-            self.progress(Progress(stage=GcStage.SWEEPING, done=done, total=len(datasets)))
         return objects, damaged
 
     def _sweep_table(

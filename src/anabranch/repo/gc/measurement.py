@@ -2,42 +2,191 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import chain
 
-from anabranch.errors import TableNotFoundError
+from anabranch.display import html_table, human_size
+from anabranch.errors import NotFoundError, TableNotFoundError
 from anabranch.format.arguments import require_names
-from anabranch.format.bases import Usage
-from anabranch.format.layout.dead_files import Reach, VersionKey, Wanted, find_reach
+from anabranch.format.bases import Usage, usage_by_reason, usage_of
+from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
 from anabranch.format.layout.listing import VERSION_HINT, branch_of_ref_path
+from anabranch.format.retention import Retention
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.gc.collection import find_horizon
-from anabranch.repo.gc.reports import (
-    CollectedObject,
-    FileGroup,
-    GcStage,
-    HolderKind,
-    Policy,
-    RepositoryStorage,
-    TableUsage,
-    measure_holders,
-)
-from anabranch.repo.gc.roots import Roots, find_roots
+from anabranch.repo.gc.collection import GcStage, find_horizon, iter_swept
+from anabranch.repo.gc.roots import HolderKind, Roots, find_roots
 from anabranch.repo.gc.sweep import (
+    CollectedObject,
+    Need,
+    Needs,
+    find_needs,
     find_wanted,
-    iter_held_entries,
     iter_waves,
     iter_waves_beside_tables,
     list_datasets,
 )
 from anabranch.repo.log.collected import list_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
-from anabranch.repo.log.entries import CommitRecord
-from anabranch.repo.log.store import RepoStore, View
-from anabranch.storage import in_parallel, iter_in_parallel
-from anabranch.storage.requests import OnProgress, Progress, ignore_progress
+from anabranch.repo.log.store import RepoStore
+from anabranch.storage import in_parallel
+from anabranch.storage.requests import OnProgress, counting, ignore_progress
+
+# How many holders an error message lists.
+_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroup:
+    """Files of one table that have the same holders.
+
+    `keepers` are the holders that retain the files, `heads` those whose newest state contains them. `tables` are the
+    names of the table in these states: more than one if it was renamed.
+    """
+
+    tables: frozenset[str]
+    keepers: frozenset[str]
+    heads: frozenset[str]
+    usage: Usage
+
+    def is_of(self, holder: str) -> bool:
+        """Return whether a holder retains the files or shows them in its newest state."""
+        return holder in self.keepers or holder in self.heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """The files that a holder needs. `own` are needed by this holder alone, `shared` by other holders too.
+
+    The same files divided in another way: `head` are those of the newest state, `history` those that only older states
+    need.
+    """
+
+    own: Usage = field(default_factory=Usage)
+    shared: Usage = field(default_factory=Usage)
+    head: Usage = field(default_factory=Usage)
+    history: Usage = field(default_factory=Usage)
+
+    @property
+    def total(self) -> Usage:
+        """Own and shared files together."""
+        return self.own + self.shared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderStorage(Holding):
+    """The files that a branch, tag, run or clone needs, over all tables.
+
+    `name` is the name of a branch, or the kind and the name for other holders: 'tag v1.0'.
+    """
+
+    kind: HolderKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStorage(Holding):
+    """The files that a holder needs of one table."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableUsage:
+    """The files of one table folder: `needed` by a holder, `garbage` that gc would free now, and `unjudged`.
+
+    Unjudged files were written recently and may not be published yet, or Anabranch does not manage them. `tables` are
+    the names of the table in retained commits; it is empty for a dropped table that no retained commit has.
+    """
+
+    dataset: str
+    tables: tuple[str, ...]
+    needed: Usage
+    garbage: Usage
+    unjudged: Usage
+
+    @property
+    def total(self) -> Usage:
+        """All files of the folder together."""
+        return self.needed + self.garbage + self.unjudged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryStorage:
+    """The storage of a repository, by holder and by table.
+
+    `metadata` are the folders beside the tables: logs, commits, tags and so on. It is empty if only a part of the
+    repository was measured. `garbage` is what gc would free, in tables and metadata. `damaged` are needed files that
+    are missing. Files in an added base outside the repository are not counted.
+    """
+
+    root: str
+    holders: tuple[HolderStorage, ...]
+    tables: tuple[TableUsage, ...]
+    metadata: Mapping[str, Usage]
+    garbage: tuple[CollectedObject, ...] = field(repr=False)
+    damaged: tuple[str, ...]
+    groups: tuple[FileGroup, ...] = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        holders = [(one.name, *_sizes(one.own, one.shared, one.head, one.history)) for one in self.holders]
+        tables = [(", ".join(one.tables), *_sizes(one.needed, one.garbage)) for one in self.tables]
+        by_holder = html_table(("holder", "own", "shared", "head", "history"), holders, title="Storage by holder")
+        return by_holder + html_table(("table", "needed", "garbage"), tables, title="Storage by table")
+
+    @property
+    def needed(self) -> Usage:
+        """The table files that at least one holder needs."""
+        return sum((table.needed for table in self.tables), Usage())
+
+    @property
+    def total(self) -> Usage:
+        """All files: tables with their garbage, and metadata."""
+        return sum((table.total for table in self.tables), sum(self.metadata.values(), Usage()))
+
+    @property
+    def freeable(self) -> Usage:
+        """The files that gc would free now."""
+        return usage_of(found.bytes for found in self.garbage)
+
+    @property
+    def freeable_by_reason(self) -> dict[str, Usage]:
+        """The files that gc would free now, by reason."""
+        return usage_by_reason(self.garbage)
+
+    def holder(self, name: str) -> HolderStorage:
+        """Return what one holder needs. Raise NotFoundError if there is no holder of that name."""
+        for each in self.holders:
+            if each.name == name:
+                return each
+        names = ", ".join(each.name for each in self.holders[:_LISTED])
+        raise NotFoundError(
+            f"the storage report has no holder {name!r}",
+            hint=f"pass one of: {names}" if names else "measure the whole repository",
+        )
+
+    def tables_of(self, name: str) -> list[TableStorage]:
+        """List what one holder needs of each table."""
+        found: dict[str, list[FileGroup]] = defaultdict(list)
+        kind = self.holder(name).kind
+        for group in self.groups:
+            for table in group.tables if group.is_of(name) else ():
+                found[table].append(group)
+        return [TableStorage(table=table, **_holding(name, kind, groups)) for table, groups in sorted(found.items())]
+
+    def pinned_by(self, name: str) -> dict[str, Usage]:
+        """Return the other holders that need files of this holder, and how much each of them needs."""
+        found: dict[str, Usage] = defaultdict(Usage)
+        self.holder(name)
+        for group in self.groups:
+            for other in group.keepers - {name} if group.is_of(name) else ():
+                found[other] += group.usage
+        return dict(sorted(found.items()))
+
+
+def _sizes(*usages: Usage) -> list[str]:
+    return [human_size(usage.bytes) for usage in usages]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +194,7 @@ class Part:
     """The part of a repository to measure: all of it, the files of one branch, or some tables."""
 
     branch: BranchName | None = None
-    tables: frozenset[TableKey] | None = None
+    tables: frozenset[str] | None = None
 
     @classmethod
     def of(cls, branch: str | None, tables: Sequence[str] | None) -> "Part":
@@ -53,7 +202,7 @@ class Part:
             require_names(tables, "tables")
         return cls(
             branch=None if branch is None else BranchName.parse_public(branch),
-            tables=None if tables is None else frozenset(map(TableKey.parse, tables)),
+            tables=None if tables is None else frozenset(str(TableKey.parse(table)) for table in tables),
         )
 
     @property
@@ -62,7 +211,7 @@ class Part:
 
 
 def measure_storage(
-    repo_store: RepoStore, policy: Policy, part: Part, *, progress: OnProgress = ignore_progress
+    repo_store: RepoStore, policy: Retention, part: Part, *, progress: OnProgress = ignore_progress
 ) -> RepositoryStorage:
     """Return which holders need which files under a policy, and what gc would free. Nothing is changed.
 
@@ -72,7 +221,7 @@ def measure_storage(
         repo_store.heads.get(part.branch)
     collected = list_collected(repo_store.config)
     while True:
-        report = _Measurement(repo_store, policy, part, progress).run(collected)
+        report = _measure(repo_store, policy, part, collected, progress)
         # The records are read again only if files were missing, so that the usual case has no extra request.
         before, collected = collected, list_collected(repo_store.config) if report.damaged else collected
         if collected == before:
@@ -80,233 +229,168 @@ def measure_storage(
         # Files were missing because their commits were collected during the measurement. Measure again without these.
 
 
-@dataclass(slots=True)
-class _Need:
-    """The holders that need one version of a table, and the names of the table in their states."""
+def _measure(
+    repo_store: RepoStore, policy: Retention, part: Part, collected: frozenset[str], progress: OnProgress
+) -> RepositoryStorage:
+    """Measure once, with the roots and datasets that a garbage collection reads."""
+    config, read = repo_store.config, counting(progress, GcStage.READING)
+    horizon, _ = find_horizon(config, policy.grace)
+    read(0, 2)
+    roots = find_roots(repo_store, policy, horizon=horizon).without(collected)
+    read(1, 2)
+    commits = in_parallel(repo_store.commits.get, sorted(roots.retained))
+    wanted, needs = find_wanted(repo_store, roots, commits), find_needs(repo_store, roots, commits)
+    read(2, 2)
 
-    tables: set[str] = field(default_factory=set)
-    keepers: set[str] = field(default_factory=set)
-    heads: set[str] = field(default_factory=set)
-
-    def add(self, other: "_Need") -> None:
-        self.tables |= other.tables
-        self.keepers |= other.keepers
-        self.heads |= other.heads
-
-
-_Needs = Mapping[VersionKey, _Need]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _MeasuredTable:
-    usage: TableUsage
-    groups: tuple[FileGroup, ...]
-    garbage: tuple[CollectedObject, ...]
-    damaged: tuple[str, ...]
-
-
-class _Measurement:
-    """One measurement, which reads the same roots and datasets as a garbage collection."""
-
-    def __init__(self, repo_store: RepoStore, policy: Policy, part: Part, progress: OnProgress) -> None:
-        self._repo_store = repo_store
-        self._policy = policy
-        self._part = part
-        self._progress = progress
-
-    def run(self, collected: frozenset[str]) -> RepositoryStorage:
-        config = self._repo_store.config
-        horizon, _ = find_horizon(config, self._policy.grace)
-        self._progress(Progress(stage=GcStage.READING, done=0, total=2))
-        roots = find_roots(self._repo_store, self._policy, horizon=horizon).without(collected)
-        self._progress(Progress(stage=GcStage.READING, done=1, total=2))
-        commits = in_parallel(self._repo_store.commits.get, sorted(roots.retained))
-        wanted = find_wanted(self._repo_store, roots, commits)
-        needs = _find_needs(self._repo_store, roots, commits)
-        self._progress(Progress(stage=GcStage.READING, done=2, total=2))
-        tables = list(self._measure_tables(self._choose(needs), wanted, needs, horizon))
-        groups = tuple(group for table in tables for group in table.groups)
-        garbage = [found for table in tables for found in table.garbage]
-        if self._part.is_all:
-            garbage += chain.from_iterable(iter_waves_beside_tables(config, roots.published, horizon))
-        return RepositoryStorage(
-            root=config.root,
-            holders=tuple(measure_holders(groups, self._kinds(roots, groups))),
-            tables=tuple(table.usage for table in tables),
-            metadata=_measure_metadata(config) if self._part.is_all else {},
-            garbage=tuple(garbage),
-            damaged=tuple(path for table in tables for path in table.damaged),
-            groups=groups,
-        )
-
-    def _choose(self, needs: Mapping[str, _Needs]) -> list[str]:
-        """Return the datasets to measure. Raise TableNotFoundError if a requested table is in no retained commit."""
-        if self._part.is_all:
-            return list_datasets(self._repo_store.config)
-        keys = None if self._part.tables is None else set(map(str, self._part.tables))
-        known = {table for places in needs.values() for each in places.values() for table in each.tables}
-        for key in sorted((keys or set()) - known):
-            raise TableNotFoundError(
-                f"there is no table '{key}' in any retained commit",
-                hint=suggest(key, known, "list the tables of a branch to see which exist", by_parts=True),
-            )
-        branch = None if self._part.branch is None else str(self._part.branch)
-
-        def is_chosen(need: _Need) -> bool:
-            has_table = keys is None or bool(keys & need.tables)
-            has_branch = branch is None or branch in need.keepers | need.heads
-            return has_table and has_branch
-
-        return sorted(dataset for dataset, places in needs.items() if any(map(is_chosen, places.values())))
-
-    def _kinds(self, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:
-        """Return the kinds of the holders to report, branches first and main before the others."""
-        living = {str(entry.branch) for entry in roots.heads}
-        found = {name: _kind_of(name, living) for group in groups for name in group.keepers | group.heads}
-        if self._part.branch is not None:
-            return {str(self._part.branch): HolderKind.BRANCH}
-        order = list(HolderKind)
-        return dict(sorted(found.items(), key=lambda item: (order.index(item[1]), item[0] != MAIN, item[0])))
-
-    def _measure_tables(
-        self,
-        datasets: Collection[str],
-        wanted: Mapping[str, Wanted],
-        needs: Mapping[str, _Needs],
-        horizon: datetime,
-    ) -> Iterator[_MeasuredTable]:
-        def measure(dataset: str) -> _MeasuredTable:
-            root = self._repo_store.config.dataset_root(dataset)
-            reach = find_reach(root, wanted.get(dataset, Wanted()), horizon=horizon)
-            return _measure_table(dataset, reach, needs.get(dataset, {}))
-
-        self._progress(Progress(stage=GcStage.SWEEPING, done=0, total=len(datasets)))
-        for done, measured in enumerate(iter_in_parallel(measure, datasets), start=1):
-            yield measured
-            self._progress(Progress(stage=GcStage.SWEEPING, done=done, total=len(datasets)))
-
-
-def _find_needs(
-    repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]
-) -> dict[str, dict[VersionKey, _Need]]:
-    """Return the holders of each version of each dataset."""
-    found: dict[str, dict[VersionKey, _Need]] = defaultdict(lambda: defaultdict(_Need))
-    labels: dict[str, str] = {}
-    for held in iter_held_entries(repo_store, roots, commits):
-        need = found[held.entry.dataset][held.entry.home, held.entry.version]
-        need.tables.add(str(held.key))
-        need.keepers.update(labels.setdefault(holder, _label(holder)) for holder in held.holders)
-    # One state of main for all live branches, so that the report is consistent with itself.
-    main = next(head.head for head in roots.heads if str(head.branch) == MAIN)
-    for head in roots.heads:
-        for key, entry in View.of(head, main).tables(repo_store.commits).items():
-            need = found[entry.dataset][entry.home, entry.version]
-            need.tables.add(str(key))
-            need.heads.add(_label(str(head.branch)))
-    return found
-
-
-def _label(holder: str) -> str:
-    """Return the name of a holder for the report: 'run ...' for the internal branch of a run."""
-    run_id = None if " " in holder else BranchName(holder).run_id
-    return holder if run_id is None else f"{HolderKind.RUN} {run_id}"
-
-
-def _kind_of(label: str, living: Collection[str]) -> HolderKind:
-    for kind in (HolderKind.TAG, HolderKind.RUN, HolderKind.CLONE):
-        if label.startswith(f"{kind} "):
-            return kind
-    if label in {HolderKind.WORK, HolderKind.LANCE}:
-        return HolderKind(label)
-    return HolderKind.BRANCH if label in living else HolderKind.DELETED
-
-
-def _measure_table(dataset: str, reach: Reach, needs: _Needs) -> _MeasuredTable:
-    """Group the files of a dataset by their holders, and sum up their sizes."""
-    folder = f"{TABLES}/{dataset}"
-    garbage = tuple(found for wave in iter_waves(folder, reach) for found in wave)
-    users = _users_of_files(reach, needs)
-    groups: dict[tuple[frozenset[str], frozenset[str], frozenset[str]], Usage] = defaultdict(Usage)
-    for path, need in users.items():
-        who = frozenset(need.tables), frozenset(need.keepers), frozenset(need.heads)
-        groups[who] += Usage(files=1, bytes=reach.sizes[path])
-    everything = Usage(files=len(reach.sizes), bytes=sum(reach.sizes.values()))
-    needed = sum(groups.values(), Usage())
-    freed = Usage(files=len(garbage), bytes=sum(found.bytes for found in garbage))
-    return _MeasuredTable(
-        usage=TableUsage(
+    def sweep(dataset: str) -> tuple[TableUsage, list[FileGroup], list[CollectedObject], list[str]]:
+        reach = find_reach(config.dataset_root(dataset), wanted.get(dataset, Wanted()), horizon=horizon)
+        folder, users = f"{TABLES}/{dataset}", needs.get(dataset, {})
+        groups, dead = _group_files(reach, users), list(chain.from_iterable(iter_waves(folder, reach)))
+        needed, freed = sum((group.usage for group in groups), Usage()), usage_of(one.bytes for one in dead)
+        usage = TableUsage(
             dataset=dataset,
-            tables=tuple(sorted({table for each in needs.values() for table in each.tables})),
+            tables=tuple(sorted({table for need in users.values() for table in need.tables})),
             needed=needed,
             garbage=freed,
-            unjudged=everything - needed - freed,
-        ),
-        groups=tuple(
-            FileGroup(tables=tables, keepers=keepers, heads=heads, usage=usage)
-            for (tables, keepers, heads), usage in groups.items()
-        ),
-        garbage=garbage,
-        damaged=tuple(f"{folder}/{path}" for path in reach.missing),
+            unjudged=usage_of(reach.sizes.values()) - needed - freed,
+        )
+        return usage, groups, dead, [f"{folder}/{path}" for path in reach.missing]
+
+    datasets = list_datasets(config) if part.is_all else _choose(part, needs)
+    swept = list(iter_swept(sweep, datasets, progress))
+    groups = tuple(group for _, found, _, _ in swept for group in found)
+    garbage = [one for _, _, dead, _ in swept for one in dead]
+    if part.is_all:
+        garbage += chain.from_iterable(iter_waves_beside_tables(config, roots.published, horizon))
+    return RepositoryStorage(
+        root=config.root,
+        holders=tuple(_measure_holders(groups, _find_kinds(part, roots, groups))),
+        tables=tuple(usage for usage, _, _, _ in swept),
+        metadata=_measure_metadata(config) if part.is_all else {},
+        garbage=tuple(garbage),
+        damaged=tuple(path for _, _, _, missing in swept for path in missing),
+        groups=groups,
     )
 
 
-def _users_of_files(reach: Reach, needs: _Needs) -> dict[str, _Need]:
+def _choose(part: Part, needs: Mapping[str, Needs]) -> list[str]:
+    """Return the datasets of a part. Raise TableNotFoundError if a requested table is in no retained commit."""
+    known = {table for places in needs.values() for each in places.values() for table in each.tables}
+    for key in sorted((part.tables or frozenset()) - known):
+        raise TableNotFoundError(
+            f"there is no table '{key}' in any retained commit",
+            hint=suggest(key, known, "list the tables of a branch to see which exist", by_parts=True),
+        )
+
+    def is_chosen(need: Need) -> bool:
+        has_table = part.tables is None or bool(part.tables & need.tables)
+        return has_table and (part.branch is None or str(part.branch) in need.keepers | need.heads)
+
+    return sorted(dataset for dataset, places in needs.items() if any(map(is_chosen, places.values())))
+
+
+def _find_kinds(part: Part, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:
+    """Return the kinds of the holders to report, branches first and main before the others."""
+    if part.branch is not None:
+        return {str(part.branch): HolderKind.BRANCH}
+    living = {str(entry.branch) for entry in roots.heads}
+    found = {name: _kind_of(name, living) for group in groups for name in group.keepers | group.heads}
+    order = list(HolderKind)
+    return dict(sorted(found.items(), key=lambda item: (order.index(item[1]), item[0] != MAIN, item[0])))
+
+
+def _kind_of(holder: str, living: Collection[str]) -> HolderKind:
+    if holder in {HolderKind.WORK, HolderKind.LANCE}:
+        return HolderKind(holder)
+    # The name of a branch has no space.
+    kind, has_kind, _ = holder.partition(" ")
+    if has_kind:
+        return HolderKind(kind)
+    return HolderKind.BRANCH if holder in living else HolderKind.DELETED
+
+
+def _group_files(reach: Reach, needs: Needs) -> list[FileGroup]:
+    """Group the existing files of a dataset by their holders."""
+    groups: dict[tuple[frozenset[str], ...], Usage] = defaultdict(Usage)
+    for path, need in _find_users(reach, needs).items():
+        holders = frozenset(need.tables), frozenset(need.keepers), frozenset(need.heads)
+        groups[holders] += Usage(files=1, bytes=reach.sizes[path])
+    return [
+        FileGroup(tables=tables, keepers=keepers, heads=heads, usage=usage)
+        for (tables, keepers, heads), usage in groups.items()
+    ]
+
+
+def _find_users(reach: Reach, needs: Needs) -> dict[str, Need]:
     """Return the holders of each existing file.
 
     A file counts for the holders of the versions that contain it. Ordinary versions, which show settled states to
     plain Lance readers, are kept together with their home and have few files of their own. Those files count for all
     holders that have a version in that home.
     """
-    found: dict[str, _Need] = {}
-    tables = {table for need in needs.values() for table in need.tables}
-    lance = _Need(tables=tables, keepers={HolderKind.LANCE})
+    found: dict[str, Need] = {}
+    # A home without holders is kept because others were forked from it: its files count for all holders.
+    everyone = Need()
+    in_homes: dict[str | None, Need] = defaultdict(Need)
+    for (home, _), need in needs.items():
+        everyone.tables |= need.tables
+        everyone.keepers |= need.keepers
+        in_homes[home].add(Need(tables=need.tables, keepers=need.keepers))
+    lance = Need(tables=everyone.tables, keepers={HolderKind.LANCE})
+
+    def add(files: AbstractSet[str], need: Need) -> None:
+        for path in reach.sizes.keys() & files:
+            found.setdefault(path, Need()).add(need)
+
     for place, files in reach.users.items():
         if place in needs:
-            _add(found, files, reach, needs[place])
+            add(files, needs[place])
         if place in reach.foreign:
-            _add(found, files, reach, lance)
-    in_homes: dict[str | None, _Need] = defaultdict(_Need)
-    for (home, _), need in needs.items():
-        in_homes[home].tables |= need.tables
-        in_homes[home].keepers |= need.keepers
+            add(files, lance)
     # Frozen here: files that only ordinary versions contain are counted once, for the holders of the home, not also
     # for those of a staged version.
     assigned = frozenset(found)
-    # A home without holders is kept because others were forked from it: its files count for all holders.
-    everyone = _Need(tables=tables, keepers={who for need in needs.values() for who in need.keepers})
     for place in reach.users.keys() - needs.keys() - reach.foreign:
-        _add(found, reach.users[place] - assigned, reach, in_homes.get(place[0], everyone))
-    _add_files_of_homes(found, reach, in_homes)
+        add(reach.users[place] - assigned, in_homes.get(place[0], everyone))
+    for home, path in _iter_files_of_homes(reach, in_homes):
+        add({path}, in_homes[home])
     return found
 
 
-def _add_files_of_homes(found: dict[str, _Need], reach: Reach, in_homes: Mapping[str | None, _Need]) -> None:
-    """Count the files that a home has once, its ref and Lance's version hint, for the holders of versions in it."""
+def _iter_files_of_homes(reach: Reach, homes: Collection[str | None]) -> Iterator[tuple[str | None, str]]:
+    """Yield the files that a home has once, its ref and Lance's version hint, each after the home."""
     for path in reach.sizes.keys() - {file.path for file in reach.dead}:
-        home = branch_of_ref_path(path)
-        if path.endswith(f"/{VERSION_HINT}"):
-            home = path.removesuffix(f"/{VERSION_HINT}").removeprefix("tree/")
-        elif home is None and path != VERSION_HINT:
-            continue
-        if home in in_homes:
-            _add(found, [path], reach, in_homes[home])
-
-
-def _add(found: dict[str, _Need], files: Iterable[str], reach: Reach, need: _Need) -> None:
-    """Add a need to those of the files that exist."""
-    for path in files:
-        if path in reach.sizes:
-            found.setdefault(path, _Need()).add(need)
+        home, is_hint = branch_of_ref_path(path), f"/{path}".endswith(f"/{VERSION_HINT}")
+        if is_hint:
+            home = path.removesuffix(VERSION_HINT).removeprefix("tree/").rstrip("/") or None
+        if home in homes and (is_hint or home is not None):
+            yield home, path
 
 
 def _measure_metadata(config: RepoConfig) -> dict[str, Usage]:
     """Return the sizes of the folders beside the tables, with '/' for the files in the root."""
-
-    def measure(folder: str) -> Usage:
-        sizes = [info.size for info in config.store.list(folder)]
-        return Usage(files=len(sizes), bytes=sum(sizes))
-
     folders = [folder for folder in config.store.list_folders() if folder != TABLES]
-    found = dict(zip(folders, in_parallel(measure, folders), strict=True))
-    loose = [info.size for info in config.store.list_files()]
-    return {**found, "/": Usage(files=len(loose), bytes=sum(loose))}
+    found = in_parallel(lambda folder: usage_of(info.size for info in config.store.list(folder)), folders)
+    loose = usage_of(info.size for info in config.store.list_files())
+    return {**dict(zip(folders, found, strict=True)), "/": loose}
+
+
+def _measure_holders(groups: Iterable[FileGroup], kinds: Mapping[str, HolderKind]) -> Iterator[HolderStorage]:
+    """Yield what each holder needs, in the order of `kinds`."""
+    by_holder: dict[str, list[FileGroup]] = {name: [] for name in kinds}
+    for group in groups:
+        for name in group.keepers | group.heads:
+            if name in by_holder:
+                by_holder[name].append(group)
+    for name, found in by_holder.items():
+        yield HolderStorage(kind=kinds[name], name=name, **_holding(name, kinds[name], found))
+
+
+def _holding(name: str, kind: HolderKind, groups: Iterable[FileGroup]) -> dict[str, Usage]:
+    found = {part: Usage() for part in ("own", "shared", "head", "history")}
+    # A tag and a clone have only one state, so they have no history.
+    has_one_state = kind in {HolderKind.TAG, HolderKind.CLONE}
+    for group in groups:
+        found["own" if group.keepers == {name} else "shared"] += group.usage
+        found["head" if has_one_state or name in group.heads else "history"] += group.usage
+    return found

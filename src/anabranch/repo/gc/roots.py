@@ -3,12 +3,13 @@
 Each log of a branch may hold several lives of its name. Each of them retains commits by the policy.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 
+from anabranch.format.retention import Retention
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.gc.reports import Policy
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.clones import Clones
 from anabranch.repo.log.commits import Commits
@@ -59,9 +60,9 @@ class BranchLog:
 
     newest: LogEntry
     written: datetime | None
-    made: set[str]
-    purged: set[str]
-    kept: set[str]
+    made: set[str] = field(default_factory=set)
+    purged: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
 
 
 class Lifetime:
@@ -78,21 +79,15 @@ class Lifetime:
         self.made: dict[str, GraphCommit] = {}
         self._heads: dict[int, CommitRecord] = {}
         self._rolled_back: set[int] = set()
-        self._read()
-
-    def _read(self) -> None:
-        """Find every commit made in this lifetime, and the heads that are not such a commit, as after a reset.
-
-        A commit names the number of its entry (`manifest_version`), so most entries need not be read: the walk from
-        the newest head covers them. Only numbers that no walk has covered are read from the log.
-        """
-        branch = self.last.branch
+        # A commit names the number of its entry (`manifest_version`), so most entries need not be read: the walk from
+        # the newest head covers them. The others are read from the log, such as those of a reset.
+        branch = last.branch
         numbers: set[int] = set()
         after: LogEntry | None = None
-        for number in range(self.last.number, self.last.state.created_as - 1, -1):
+        for number in range(last.number, last.state.created_as - 1, -1):
             if number in numbers:
                 continue
-            entry = self.last if number == self.last.number else self._repo_store.heads.get_numbered(branch, number)
+            entry = last if number == last.number else repo_store.heads.get_numbered(branch, number)
             self._heads[number] = entry.head
             if after is not None and after.event is BranchEvent.ROLLED_BACK:
                 self._find_rolled_back(entry)
@@ -120,14 +115,14 @@ class Lifetime:
         if not is_known and self._repo_store.heads.was_rolled_back(self.last, commit.manifest_version):
             self._rolled_back.add(commit.manifest_version)
 
-    def find_kept(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
+    def find_kept(self, policy: Retention, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
         """Return the commits that the policy retains, and those that were a head since the horizon.
 
         `times` is when each entry of the log was written. Commits that were rolled back are not retained.
         """
         return self._find_retained(policy, times, horizon) - self._list_rolled_back()
 
-    def find_kept_before(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
+    def find_kept_before(self, policy: Retention, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
         """Return the commits that the policy retains in the reflog of a branch that has another name now."""
         if policy.keeps_all:
             return self.find_kept(policy, times, horizon)
@@ -137,7 +132,7 @@ class Lifetime:
         made = self.made.values()
         return {commit.graph_commit_id for commit in made if commit.manifest_version in self._rolled_back}
 
-    def _find_retained(self, policy: Policy, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
+    def _find_retained(self, policy: Retention, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
         run = self.last.state.run
         # A run is compared with the commits that it started on when it is published, however old they are.
         kept = set() if run is None else set(run.started_on)
@@ -187,7 +182,7 @@ class Lifetime:
             yield commit.graph_commit_id
 
 
-def _newer_than(policy: Policy, horizon: datetime) -> Callable[[GraphCommit], bool]:
+def _newer_than(policy: Retention, horizon: datetime) -> Callable[[GraphCommit], bool]:
     """Return the test for `keep_newer_than`, measured from the horizon."""
     if policy.keep_newer_than is None:
         return lambda _: False
@@ -200,11 +195,28 @@ def _newer_than(policy: Policy, horizon: datetime) -> Callable[[GraphCommit], bo
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
+class HolderKind(StrEnum):
+    """The kind of a holder: something that keeps files from being collected."""
+
+    BRANCH = "branch"
+    TAG = "tag"
+    RUN = "run"
+    CLONE = "clone"
+    DELETED = "deleted branch"  # until its grace period ends
+    WORK = "work in flight"
+    LANCE = "lance branches and tags"  # made with Lance on single tables, outside Anabranch
+
+
+def holder_of(branch: BranchName) -> str:
+    """Return what a branch is called as a holder: 'run ...' for the internal branch of a run."""
+    return str(branch) if branch.run_id is None else f"{HolderKind.RUN} {branch.run_id}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
     """The retained commits with their holders, and all commits that were ever published.
 
-    A holder is the name of a branch, tag, run or clone that retains the commit. `purged` are the commits that were made
+    A holder is a branch, tag, run or clone that retains the commit. `purged` are the commits that were made
     on purged branches. `heads` are the newest entries of the existing branches. `recent` are those of the branches that
     were deleted since the horizon and can be restored. `created_at` is the creation time of the commits that were read.
     """
@@ -226,7 +238,11 @@ class Roots:
 
 
 def find_roots(
-    repo_store: RepoStore, policy: Policy, *, horizon: datetime, is_purged: Callable[[LogEntry], bool] = lambda _: False
+    repo_store: RepoStore,
+    policy: Retention,
+    *,
+    horizon: datetime,
+    is_purged: Callable[[LogEntry], bool] = lambda _: False,
 ) -> Roots:
     """Read all logs and return what was reachable at any time since the horizon.
 
@@ -240,7 +256,7 @@ class _Search:
     """One search for the roots. It collects the holders of each commit while it reads the logs."""
 
     def __init__(
-        self, repo_store: RepoStore, policy: Policy, horizon: datetime, is_purged: Callable[[LogEntry], bool]
+        self, repo_store: RepoStore, policy: Retention, horizon: datetime, is_purged: Callable[[LogEntry], bool]
     ) -> None:
         self._repo_store = repo_store
         self._policy = policy
@@ -263,19 +279,19 @@ class _Search:
             # An internal log that is not a run, such as the schema lock.
             if branch.is_internal and branch.run_id is None:
                 continue
-            self._keep(str(branch), log.kept)
+            self._keep(holder_of(branch), log.kept)
             if not log.newest.state.is_deleted:
                 heads.append(log.newest)
             elif self._can_return(log):
                 recent.append(log.newest)
         for tag in iter_tagged_since(self._repo_store, self._horizon):
-            self._keep(f"tag {tag.name}", [tag.commit_id])
-        self._keep("work in flight", self._repo_store.config.leases.list_held_commits())
-        self._keep_bases(heads, recent)
+            self._keep(f"{HolderKind.TAG} {tag.name}", [tag.commit_id])
+        self._keep(HolderKind.WORK, self._repo_store.config.leases.list_held_commits())
+        self._keep_bases({entry.branch: entry for entry in (*heads, *recent)})
         for clone in Clones(self._repo_store.config).iter_held():
             # Keep the whole commit, even if the clone has only some of its tables: a commit is either readable or
             # collected.
-            self._keep(f"clone {clone.clone_id}", [clone.commit_id])
+            self._keep(f"{HolderKind.CLONE} {clone.clone_id}", [clone.commit_id])
         return Roots(
             holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
             published=frozenset(self._published),
@@ -309,22 +325,20 @@ class _Search:
         newest = heads.find(branch)
         if newest is None:
             return None
-        made: set[str] = set()
-        purged: set[str] = set()
-        kept: set[str] = set()
+        read = BranchLog(newest=newest, written=times.get(newest.number))
         entry: LogEntry | None = newest
         while entry is not None:
             lifetime = Lifetime(self._repo_store, self._parents, entry)
-            made.update(lifetime.made)
+            read.made.update(lifetime.made)
             found = self._find_kept(lifetime, times)
             if found is None:
-                purged.update(lifetime.made)
+                read.purged.update(lifetime.made)
             else:
-                kept.update(found)
+                read.kept.update(found)
             created_as = entry.state.created_as
             # The entry before a creation is the tombstone of the earlier branch of this name.
             entry = heads.get_numbered(branch, created_as - 1) if created_as > 1 else None
-        return BranchLog(newest=newest, written=times.get(newest.number), made=made, purged=purged, kept=kept)
+        return read
 
     def _find_kept(self, lifetime: Lifetime, times: Mapping[int, datetime]) -> set[str] | None:
         """Return the commits that a lifetime of a branch retains, or None if the branch is purged.
@@ -359,13 +373,12 @@ class _Search:
                 return set()
         return lifetime.find_kept_before(self._policy, times, self._horizon)
 
-    def _keep_bases(self, living: Sequence[LogEntry], recent: Sequence[LogEntry]) -> None:
+    def _keep_bases(self, heads: dict[BranchName, LogEntry]) -> None:
         """Keep the merge bases of branches, also of those deleted since the horizon.
 
         These are the bases with main, and with the branch that they were made from.
         """
-        ancestry, heads = Ancestry(self._repo_store), {entry.branch: entry for entry in (*living, *recent)}
-        main = heads[BranchName(MAIN)].head
+        ancestry, main = Ancestry(self._repo_store), heads[BranchName(MAIN)].head
         for entry in heads.values():
             parent = entry.state.parent
             if parent is None or entry.state.run is not None:

@@ -5,16 +5,16 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
 from anabranch.format.layout.dead_files import Reach, VersionKey, Wanted, find_reach
 from anabranch.format.layout.listing import branch_of_ref_path
-from anabranch.ids import BranchName, TableKey
-from anabranch.repo.gc.reports import CollectedObject, Policy
-from anabranch.repo.gc.roots import EARLIEST, Roots, find_roots
+from anabranch.format.retention import Retention
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.gc.roots import EARLIEST, Roots, find_roots, holder_of
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import DECISIONS, TABLES, RepoConfig, home_folders, owns
@@ -22,10 +22,20 @@ from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.history_tables import history_homes
 from anabranch.repo.log.leases import LEASES
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.write.homes import REMOVING, being_removed
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 from anabranch.storage.requests import store_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectedObject:
+    """One unneeded object: its path below the repository's root, its size in bytes, and the reason."""
+
+    path: str
+    bytes: int
+    reason: str
+
 
 _NEVER_PUBLISHED = "commit that was never published"
 _LEFTOVER = "temporary file of a writer that was killed"
@@ -96,22 +106,12 @@ def _older(objects: Iterable[ObjectInfo], horizon: datetime) -> Iterator[ObjectI
     return (info for info in objects if info.modified < horizon)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldEntry:
-    """One state of a table in the retained commits. `holders` are the branches, tags and so on that retain them."""
-
-    key: TableKey
-    entry: TableEntry
-    holders: frozenset[str]
-
-
 def find_wanted(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
     """Return for each dataset what must stay so that the commits remain readable."""
     places: dict[str, set[VersionKey]] = defaultdict(set)
     without_key: dict[str, set[VersionKey]] = defaultdict(set)
     since = _find_since(repo_store, roots)
-    for held in iter_held_entries(repo_store, roots, commits):
-        entry = held.entry
+    for _, entry in _find_held(repo_store, roots, commits):
         place = (entry.home, entry.version)
         places[entry.dataset].add(place)
         # Rows without a key are matched by row ids, which need the manifests of the steps between two kept states.
@@ -139,8 +139,10 @@ def _find_since(repo_store: RepoStore, roots: Roots) -> dict[str, dict[str | Non
     return since
 
 
-def iter_held_entries(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> Iterator[HeldEntry]:
-    """Yield every table of the retained commits, each state of it once."""
+def _find_held(
+    repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]
+) -> dict[tuple[TableKey, TableEntry], set[str]]:
+    """Return every state of every table of the retained commits, with the branches, tags and so on that retain it."""
     by_base: dict[str, list[CommitRecord]] = defaultdict(list)
     for record in commits:
         by_base[record.base].append(record)
@@ -148,8 +150,7 @@ def iter_held_entries(repo_store: RepoStore, roots: Roots, commits: Sequence[Com
     for group in by_base.values():
         for key, entry, holders in _iter_group(repo_store, roots, group):
             found[key, entry].update(holders)
-    for (key, entry), by in found.items():
-        yield HeldEntry(key=key, entry=entry, holders=frozenset(by))
+    return found
 
 
 def _iter_group(
@@ -169,6 +170,42 @@ def _iter_group(
         untouched.setdefault(holders, set()).update(base.keys() - record.changes.keys())
     for holders, keys in untouched.items():
         yield from ((key, base[key], holders) for key in keys)
+
+
+@dataclass(slots=True)
+class Need:
+    """The holders that need one version of a table, and the names of the table in their states."""
+
+    tables: set[str] = field(default_factory=set)
+    keepers: set[str] = field(default_factory=set)
+    heads: set[str] = field(default_factory=set)
+
+    def add(self, other: "Need") -> None:
+        self.tables |= other.tables
+        self.keepers |= other.keepers
+        self.heads |= other.heads
+
+
+Needs = Mapping[VersionKey, Need]
+
+
+def find_needs(
+    repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]
+) -> dict[str, dict[VersionKey, Need]]:
+    """Return the holders of each version of each dataset."""
+    found: dict[str, dict[VersionKey, Need]] = defaultdict(lambda: defaultdict(Need))
+    for (key, entry), holders in _find_held(repo_store, roots, commits).items():
+        need = found[entry.dataset][entry.home, entry.version]
+        need.tables.add(str(key))
+        need.keepers |= holders
+    # One state of main for all live branches, so that the report is consistent with itself.
+    main = next(head.head for head in roots.heads if str(head.branch) == MAIN)
+    for head in roots.heads:
+        for key, entry in View.of(head, main).tables(repo_store.commits).items():
+            need = found[entry.dataset][entry.home, entry.version]
+            need.tables.add(str(key))
+            need.heads.add(holder_of(head.branch))
+    return found
 
 
 def purge_branch(repo_store: RepoStore, tombstone: LogEntry) -> int:
@@ -247,7 +284,7 @@ def _find_other_roots(repo_store: RepoStore, tombstone: LogEntry) -> Roots:
         return last.number <= tombstone.number if run is None else created_as <= tombstone.state.created_as
 
     # With the earliest horizon, other deleted branches and tags still retain their commits: they can be restored.
-    return find_roots(repo_store, Policy(), horizon=EARLIEST, is_purged=is_purged)
+    return find_roots(repo_store, Retention(), horizon=EARLIEST, is_purged=is_purged)
 
 
 def _find_homes(repo_store: RepoStore, branch: BranchName, commits: list[CommitRecord]) -> dict[str, set[str]]:
