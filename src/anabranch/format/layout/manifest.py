@@ -256,7 +256,7 @@ def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name
 
 def with_base(data: bytes, path: str, *, is_dataset_root: bool, name: str = "manifest") -> bytes:
     """The same manifest with one more base, which has no name: Lance itself adds no second base without a name."""
-    message = read_message(data, name)
+    message = read_manifest(data, name=name)
     if any(base.path == path for base in message.base_paths):
         return data
     number = max((base.id for base in message.base_paths), default=0) + 1
