@@ -9,18 +9,23 @@ import pytest
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.home import Home
 from anabranch.format.staging import (
+    ColumnChange,
     IndexInfo,
     IndexKind,
     VectorOptions,
     VersionRef,
+    alter_columns,
     append,
+    build_wanted,
     compact,
     create_empty,
     delete,
     drop_index,
     fork,
     index,
+    keep_indices,
     list_indices,
+    overwrite,
     settle,
     upsert,
 )
@@ -176,14 +181,43 @@ def test_index_needs_rows(location: Location) -> None:
         index(new_table(location), "id", IndexKind.BTREE)
 
 
-def test_vector_index_that_finds_nothing_to_learn_from_is_dropped_by_a_compaction(location: Location) -> None:
+def test_vector_index_that_finds_nothing_to_learn_from_is_wanted_after_a_compaction(location: Location) -> None:
     version_ref = index(catalogue(location), "vec", IndexKind.IVF_FLAT, vector=VectorOptions(num_partitions=1))
     version_ref = append(append(version_ref, pa.table({"id": [900]})), pa.table({"id": [901]}))
     packed = compact(delete(version_ref, "id < 900").version_ref)
     assert ids(packed) == [900, 901]
-    assert not list_indices(packed)
+    (wanted,) = list_indices(packed)
+    assert (wanted.name, wanted.kind, wanted.covered_rows) == ("vec_idx", "ivf_flat", 0)
     with pytest.raises(InvalidInputError, match="no vectors"):
         index(packed, "vec", IndexKind.IVF_FLAT)
+    assert [found.covered_rows for found in list_indices(build_wanted(append(packed, items(range(5)))))] == [7]
+
+
+def test_vector_index_of_too_few_rows_is_wanted_until_there_are_enough(location: Location) -> None:
+    before = index(catalogue(location), "vec", IndexKind.IVF_PQ)
+    version_ref = keep_indices(overwrite(before, items(range(1))), of=before)
+    with pytest.raises(InvalidInputError, match="or too few"):
+        index(version_ref, "vec", IndexKind.IVF_PQ)
+    for keys, covered_rows in ((range(1, 3), 0), (range(3, 400), 400)):
+        version_ref = compact(append(version_ref, items(keys)))
+        (found,) = list_indices(version_ref)
+        assert (found.name, found.kind, found.covered_rows) == ("vec_idx", "ivf_pq", covered_rows)
+    assert nearest(version_ref, 12) == 12
+
+
+def test_index_of_a_nested_column_is_kept_and_wanted_as_others_are(location: Location) -> None:
+    schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
+    three = pa.table({"id": [1, 2, 3], "s": [{"a": key} for key in (1, 2, 3)]}, schema=schema)
+    version_ref = create_empty(Home.at(location / "nested.lance", location.storage_options), schema)
+    before = index(append(version_ref, three), "s.a", IndexKind.BTREE)
+    empty = keep_indices(overwrite(before, schema.empty_table()), of=before)
+    renamed = alter_columns(empty, [ColumnChange(path="s", name="t")])
+    for version_ref, column, covered_rows in ((empty, "s.a", 0), (renamed, "t.a", 0)):
+        (wanted,) = list_indices(version_ref)
+        assert (wanted.name, wanted.columns, wanted.covered_rows) == ("s.a_idx", (column,), covered_rows)
+    (built,) = list_indices(build_wanted(append(empty, three)))
+    assert (built.columns, built.covered_rows) == (("s.a",), 3)
+    assert not list_indices(drop_index(empty, "s.a_idx"))
 
 
 @pytest.mark.s3

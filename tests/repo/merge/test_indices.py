@@ -250,6 +250,31 @@ def test_merge_that_deletes_all_rows_keeps_the_index(lake: ab.Repository, *, mov
     assert [found[:2] for found in indices(lake)] == [("v_idx", "btree")]
 
 
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("side", ["main", "dev"])
+def test_index_of_a_nested_column_is_wanted_if_no_rows_are_left(lake: ab.Repository, side: str, *, moved: bool) -> None:
+    rows = pa.table({"id": [1, 2], "s": [{"a": 1}, {"a": 2}]})
+    with lake.transaction() as tx:
+        tx.create_table("a.b", rows.schema, primary_key=["id"])
+        tx.append("a.b", rows)
+        if side == "main":
+            tx.index("a.b", "s.a")
+    lake.branch_create("dev")
+    if side == "dev":
+        with lake.transaction("dev") as tx:
+            tx.index("a.b", "s.a")
+    lake.delete("a.b", "true", branch="dev" if side == "main" else "main")
+    if moved:
+        with lake.transaction() as tx:
+            tx.annotate("a.b", {"owner": "ada"}, columns={})
+    lake.merge("dev")
+    (found,) = lake.table("a.b").indices
+    assert (found.name, found.columns, len(lake.table("a.b"))) == ("s.a_idx", ("s.a",), 0)
+    lake.append("a.b", rows)
+    (found,) = lake.table("a.b").indices
+    assert (found.name, found.columns) == ("s.a_idx", ("s.a",))
+
+
 def test_new_table_without_rows_comes_with_its_indices(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:

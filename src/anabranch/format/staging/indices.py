@@ -1,8 +1,9 @@
-"""Indices built on a pinned version and staged with it."""
+"""Indices built on a pinned version and staged with it, and those that are built when rows come."""
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from math import isqrt
 from typing import Any
@@ -11,12 +12,13 @@ import lance
 import pyarrow as pa
 from lance.dataset import Index
 
-from anabranch.errors import AnabranchError, InvalidInputError, SchemaMismatchError, StorageError
+from anabranch.errors import AnabranchError, CorruptError, InvalidInputError, SchemaMismatchError, StorageError
 from anabranch.format.arguments import check_columns
 from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import alone, stage
-from anabranch.format.staging.wanted_indices import WantedIndex, read_wanted, set_wanted
+from anabranch.format.staging.notes import WANTED_INDICES, annotate
 from anabranch.hints import suggest
 
 METRICS = ("l2", "cosine", "dot", "hamming")
@@ -101,8 +103,6 @@ def index(
     if not dataset.count_rows():
         # Lance takes some kinds of empty index, and they cover no row that comes later.
         raise InvalidInputError(f"{version_ref.home.uri!r} holds no rows to index", hint="add rows first")
-    options = vector or VectorOptions()
-    arguments = _new_vector_arguments(dataset, column, kind, options) if kind.is_vector else {}
     chosen = name or f"{column}_idx"
     # Refused before the index is built, which may take long.
     for other in list_indices(version_ref):
@@ -111,28 +111,9 @@ def index(
                 f"the name {chosen!r} belongs to an index on {', '.join(other.columns)}",
                 hint="drop that index, or choose another name",
             )
-    built = _build(version_ref, dataset, column, kind, name=chosen, arguments=arguments)
-    staged = stage(dataset, version_ref, lance.LanceOperation.CreateIndex([built], _segments(dataset, [chosen])))
-    return _without_wanted(staged, {chosen})
-
-
-def _new_vector_arguments(
-    dataset: lance.LanceDataset, column: str, kind: IndexKind, options: VectorOptions
-) -> dict[str, Any]:
-    partitions, sub_vectors = options.num_partitions, options.num_sub_vectors
-    if kind in (IndexKind.IVF_PQ, IndexKind.IVF_HNSW_PQ):
-        # Lance requires both numbers for product quantization, and chooses them for the other kinds. It trains a
-        # partition on at least 256 vectors.
-        rows = dataset.count_rows()
-        partitions = partitions or max(1, min(isqrt(rows), rows // 256))
-        sub_vectors = sub_vectors or _count_sub_vectors(dataset.schema.field(column).type)
-    return {"metric": options.metric, "num_partitions": partitions, "num_sub_vectors": sub_vectors}
-
-
-def _count_sub_vectors(kind: pa.DataType) -> int:
-    """Return the number of parts that vectors are compressed in. Their length must be a multiple of it."""
-    length = kind.list_size if pa.types.is_fixed_size_list(kind) else 1
-    return next((length // size for size in (16, 8) if length % size == 0), 1)
+    arguments = asdict(vector or VectorOptions()) if kind.is_vector else {}
+    recipe = IndexRecipe(name=chosen, column=column, kind=kind, arguments=arguments)
+    return _replace(version_ref, dataset, [chosen], built=[recipe.build(version_ref, dataset)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,15 +144,9 @@ def list_indices(version_ref: VersionRef) -> list[IndexInfo]:
     ]
     known = {index.name for index in built}
     wanted = [
-        IndexInfo(
-            name=index.name,
-            columns=(index.column,),
-            kind=_KINDS.get(_letters(index.kind), index.kind),
-            covered_rows=0,
-            metric=_metric_of({"metric_type": index.arguments.get("metric")}),
-        )
-        for index in read_wanted(version_ref.schema)
-        if index.name not in known
+        IndexInfo(name=one.name, columns=(one.column,), kind=one.kind, covered_rows=0, metric=one.metric)
+        for one in read_wanted(version_ref.schema)
+        if one.name not in known
     ]
     return [*built, *wanted]
 
@@ -192,29 +167,18 @@ def find_indexed_column(version_ref: VersionRef, uuid: str) -> str | None:
 def drop_index(version_ref: VersionRef, name: str) -> VersionRef:
     """Stage the table without an index, which may be built or wanted."""
     dataset = version_ref.open()
-    found = _segments(dataset, [name])
-    wanted = [index.name for index in read_wanted(version_ref.schema)]
-    if not found and name not in wanted:
-        known = [description.name for description in dataset.describe_indices()] + wanted
+    known = [index.name for index in list_indices(version_ref)]
+    if name not in known:
         names = ", ".join(map(repr, known)) or "none"
         raise InvalidInputError(f"there is no index {name!r}", hint=f"the indices are: {names}")
-    staged = stage(dataset, version_ref, lance.LanceOperation.CreateIndex([], found)) if found else version_ref
-    return _without_wanted(staged, {name})
+    return _replace(version_ref, dataset, [name])
 
 
 def rebuild_indices(version_ref: VersionRef) -> VersionRef:
-    """Stage every index again, as it was made, over all rows, and build those that are wanted.
-
-    One that needs rows to learn from, and finds none, is dropped.
-    """
+    """Stage every index again, as it was made, over all rows, and build those that are wanted."""
     dataset = version_ref.open()
     described = [IndexRecipe.read(dataset, description) for description in dataset.describe_indices()]
-    if not described:
-        return build_wanted(version_ref)
-    built = [made for recipe in described if (made := recipe.build(version_ref, dataset)) is not None]
-    # An index that finds no vectors is in `old` and not in `built`: it is dropped.
-    old = _segments(dataset, [recipe.name for recipe in described])
-    return build_wanted(stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old)))
+    return build_wanted(build_indices(version_ref, described))
 
 
 def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
@@ -223,34 +187,18 @@ def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
     Kinds that we cannot build are left out.
     """
     dataset = version_ref.open_to_read()
-    found: dict[str, IndexRecipe] = {}
+    found = {recipe.name: recipe for recipe in read_wanted(version_ref.schema) if isinstance(recipe.kind, IndexKind)}
     for description in dataset.describe_indices():
         with suppress(InvalidInputError):
             found[description.name] = IndexRecipe.read(dataset, description)
-    return {**_wanted_recipes(version_ref), **found}
-
-
-def _wanted_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
-    return {
-        index.name: IndexRecipe(
-            name=index.name,
-            column=index.column,
-            kind=_KINDS[_letters(index.kind)],
-            arguments=index.arguments,
-            segments=(index.text,),
-        )
-        for index in read_wanted(version_ref.schema)
-        if _letters(index.kind) in _KINDS
-    }
-
-
-def _without_wanted(version_ref: VersionRef, names: Collection[str]) -> VersionRef:
-    wanted = read_wanted(version_ref.schema)
-    return set_wanted(version_ref, [index for index in wanted if index.name not in names]) if wanted else version_ref
+    return found
 
 
 def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
-    """Stage indices over all rows, instead of those of the same names. Without rows, they are noted as wanted."""
+    """Stage indices over all rows, instead of those of the same names.
+
+    Without rows, or without vectors to learn from, an index is noted as wanted.
+    """
     if not recipes:
         return version_ref
     existing = read_recipes(version_ref)
@@ -259,41 +207,41 @@ def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> 
         if recipe.name in existing and existing[recipe.name].column != recipe.column:
             version_ref = drop_index(version_ref, recipe.name)
     dataset = version_ref.open()
-    if not dataset.count_rows():
-        return _want(version_ref, recipes)
-    built = [made for recipe in recipes if (made := recipe.build(version_ref, dataset)) is not None]
-    old = _segments(dataset, [recipe.name for recipe in recipes])
+    built: list[Index] = []
+    wanted = list(recipes)
+    if dataset.count_rows():
+        for recipe in recipes:
+            with suppress(_NothingToLearnError):
+                built.append(recipe.build(version_ref, dataset))
+                wanted.remove(recipe)
+    return _replace(version_ref, dataset, [recipe.name for recipe in recipes], built=built, wanted=wanted)
+
+
+def _replace(
+    version_ref: VersionRef,
+    dataset: lance.LanceDataset,
+    names: Sequence[str],
+    *,
+    built: Sequence[Index] = (),
+    wanted: "Sequence[IndexRecipe]" = (),
+) -> VersionRef:
+    """Stage indices that were just built or are wanted, instead of all that have these names."""
+    old = _segments(dataset, names)
     if built or old:
-        version_ref = stage(dataset, version_ref, lance.LanceOperation.CreateIndex(built, old))
-    return _without_wanted(version_ref, {index.name for index in built})
-
-
-def _want(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
-    """Stage the notes of indices of a version without rows, instead of indices of the same names."""
-    dataset = version_ref.open()
-    names = {recipe.name for recipe in recipes}
-    if old := _segments(dataset, sorted(names)):
-        version_ref = stage(dataset, version_ref, lance.LanceOperation.CreateIndex([], old))
-    others = [index for index in read_wanted(version_ref.schema) if index.name not in names]
-    wanted = [
-        WantedIndex(name=recipe.name, column=recipe.column, kind=recipe.kind.value, arguments=recipe.arguments)
-        for recipe in recipes
-    ]
-    return set_wanted(version_ref, [*others, *wanted])
+        version_ref = stage(dataset, version_ref, lance.LanceOperation.CreateIndex(list(built), old))
+    others = [recipe for recipe in read_wanted(version_ref.schema) if recipe.name not in names]
+    return _set_wanted(version_ref, [*others, *wanted])
 
 
 def build_wanted(version_ref: VersionRef) -> VersionRef:
     """Stage the wanted indices, if the version has rows to build them from. The other ones stay wanted."""
-    wanted = _wanted_recipes(version_ref)
+    wanted = [recipe for recipe in read_wanted(version_ref.schema) if isinstance(recipe.kind, IndexKind)]
     if not wanted or not version_ref.open().count_rows():
         return version_ref
-    for recipe in wanted.values():
-        # Lance cannot train an index on few vectors: it raises, or makes one that covers no rows and cannot be read.
+    for recipe in wanted:
         # The commit that brings the rows must not fail because of it.
         with suppress(AnabranchError):
-            built = build_indices(version_ref, [recipe])
-            if any(index.name == recipe.name and index.covered_rows for index in list_indices(built)):
-                version_ref = built
+            version_ref = build_indices(version_ref, [recipe])
     return version_ref
 
 
@@ -306,10 +254,12 @@ def keep_indices(staged: VersionRef, *, of: VersionRef, names: Mapping[str, str]
     before = read_recipes(of)
     if not before:
         return staged
-    after, columns = read_recipes(staged), staged.schema.names
+    after, tree = read_recipes(staged), FieldTree.of(staged.open_to_read().lance_schema)
     for name, recipe in before.items():
-        column = (names or {}).get(recipe.column, recipe.column)
-        if name not in after and column in columns:
+        # A nested column goes with the top-level one that holds it.
+        top, dot, path = recipe.column.partition(".")
+        column = f"{(names or {}).get(top, top)}{dot}{path}"
+        if name not in after and tree.find(column) is not None:
             with suppress(SchemaMismatchError):
                 staged = build_indices(staged, [replace(recipe, column=column)])
     return staged
@@ -323,11 +273,14 @@ def require_rebuildable(dataset: lance.LanceDataset) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRecipe:
-    """How an index was built. `segments` are the ids of its parts: the same parts are the same index."""
+    """How an index was built, or is to be built. `kind` is an `IndexKind`, or the name of an unknown kind.
+
+    `segments` are the ids of its parts: the same parts are the same index.
+    """
 
     name: str
     column: str
-    kind: IndexKind
+    kind: str
     arguments: Mapping[str, Any]
     segments: tuple[str, ...] = field(default=(), compare=False)
 
@@ -355,11 +308,41 @@ class IndexRecipe:
         segments = tuple(sorted(segment.uuid for segment in description.segments))
         return cls(name=description.name, column=column, kind=kind, arguments=arguments, segments=segments)
 
-    def build(self, version_ref: VersionRef, dataset: lance.LanceDataset) -> Index | None:
+    def build(self, version_ref: VersionRef, dataset: lance.LanceDataset) -> Index:
+        """Build the index over all rows. Raise InvalidInputError if there are not enough vectors to learn from."""
+        kind, arguments = IndexKind(self.kind), dict(self.arguments)
+        fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
+        nothing_to_learn = _NothingToLearnError(
+            f"column {self.column!r} holds no vectors to build an index of kind {kind.value} from, or too few",
+            hint="add rows first",
+        )
         try:
-            return _build(version_ref, dataset, self.column, self.kind, name=self.name, arguments=self.arguments)
-        except _NothingToLearnError:
-            return None
+            if kind in (IndexKind.IVF_PQ, IndexKind.IVF_HNSW_PQ):
+                arguments = _with_numbers(dataset, self.column, arguments)
+            with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+                # Building an index locks the handle, and other threads use the shared one.
+                dataset = alone(dataset)
+                built = dataset.create_index_uncommitted(
+                    self.column, kind.value.upper(), name=self.name, replace=True, fragment_ids=fragments, **arguments
+                )
+                # What is built of words stays in pieces, which no query can read, until it is merged.
+                if kind is IndexKind.INVERTED:
+                    built = dataset.merge_existing_index_segments([built])
+        # What pylance raises if the kind does not fit the type of the column.
+        except (KeyError, TypeError) as err:
+            raise SchemaMismatchError(
+                f"column {self.column!r} cannot have an index of kind {kind.value}: {' '.join(map(str, err.args))}",
+                hint="choose a column and a kind that fit",
+            ) from None
+        except StorageError as err:
+            # Lance has no type for this error, so its text decides.
+            if "cannot train" not in err.problem:
+                raise
+            raise nothing_to_learn from None
+        # Of too few vectors, Lance may make an index that covers no rows and cannot be read.
+        if kind.is_vector and not built.fragment_ids:
+            raise nothing_to_learn
+        return built
 
 
 def _letters(kind: str) -> str:
@@ -371,50 +354,30 @@ _KINDS = {_letters(kind): kind for kind in IndexKind}
 
 
 class _NothingToLearnError(InvalidInputError):
-    """There is no vector to train a vector index on."""
+    """There are not enough vectors to train a vector index on."""
+
+
+def _with_numbers(dataset: lance.LanceDataset, column: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Choose the numbers for product quantization that are not given. Lance chooses those of the other kinds only."""
+    rows, kind = dataset.count_rows(), dataset.schema.field(column).type
+    length = kind.list_size if pa.types.is_fixed_size_list(kind) else 1
+    chosen = {
+        # Lance trains a partition on at least 256 vectors.
+        "num_partitions": max(1, min(isqrt(rows), rows // 256)),
+        # The number of parts that vectors are compressed in. Their length must be a multiple of it.
+        "num_sub_vectors": next((length // size for size in (16, 8) if length % size == 0), 1),
+    }
+    return {**arguments, **{name: arguments.get(name) or number for name, number in chosen.items()}}
 
 
 def _vector_arguments(statistics: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
+    # Earlier releases kept indices that cover no rows. They have no numbers.
     first = statistics["indices"][0]
     return {
         "metric": details["metric_type"],
-        "num_partitions": first["num_partitions"],
+        "num_partitions": first.get("num_partitions"),
         "num_sub_vectors": first.get("sub_index", {}).get("num_sub_vectors"),
     }
-
-
-def _build(
-    version_ref: VersionRef,
-    dataset: lance.LanceDataset,
-    column: str,
-    kind: IndexKind,
-    *,
-    name: str,
-    arguments: Mapping[str, Any],
-) -> Index:
-    fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
-    try:
-        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-            # Building an index locks the handle, and other threads use the shared one.
-            dataset = alone(dataset)
-            built = dataset.create_index_uncommitted(
-                column, kind.value.upper(), name=name, replace=True, fragment_ids=fragments, **arguments
-            )
-            # What is built of words stays in pieces, which no query can read, until it is merged.
-            return dataset.merge_existing_index_segments([built]) if kind is IndexKind.INVERTED else built
-    # What pylance raises if the kind does not fit the type of the column.
-    except (KeyError, TypeError) as err:
-        raise SchemaMismatchError(
-            f"column {column!r} cannot have an index of kind {kind.value}: {' '.join(map(str, err.args))}",
-            hint="choose a column and a kind that fit",
-        ) from None
-    except StorageError as err:
-        # Lance has no type for this error, so its text decides.
-        if "cannot train" not in err.problem:
-            raise
-        raise _NothingToLearnError(
-            f"column {column!r} holds no vectors to build an index of kind {kind.value} from", hint="add rows first"
-        ) from None
 
 
 def _segments(dataset: lance.LanceDataset, names: Sequence[str]) -> list[Index]:
@@ -433,3 +396,63 @@ def _segments(dataset: lance.LanceDataset, names: Sequence[str]) -> list[Index]:
         if description.name in names
         for segment in description.segments
     ]
+
+
+# Wanted indices belong to a table but could not be built yet, because Lance builds none over no rows. Each of them is
+# noted with its column, so that it follows a rename and goes with the column. The note of a nested column is with the
+# top-level one, and has the rest of the path. The first commit that brings rows builds the index and removes the note.
+
+
+def read_wanted(schema: pa.Schema) -> list[IndexRecipe]:
+    """Return the wanted indices that are noted with the columns of a schema."""
+    return [found for column in schema if column.metadata for found in _read_note(column)]
+
+
+def _read_note(column: pa.Field) -> list[IndexRecipe]:
+    text = column.metadata.get(WANTED_INDICES.encode())
+    try:
+        documents = [] if text is None else json.loads(text)
+        return [
+            IndexRecipe(
+                name=_text(one["name"]),
+                column=".".join([column.name, *([_text(one["path"])] if "path" in one else [])]),
+                kind=_KINDS.get(_letters(_text(one["type"])), one["type"]),
+                arguments=dict(one["arguments"]),
+                segments=(json.dumps(one, sort_keys=True),),
+            )
+            for one in documents
+        ]
+    # The note is metadata of a column, which any Lance tool can write.
+    except (LookupError, RecursionError, TypeError, ValueError) as err:
+        raise CorruptError(
+            f"the note about wanted indices of column {column.name!r} cannot be read: {text!r:.200}",
+            hint="remove it with `annotate()`, and build the index again",
+        ) from err
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def _set_wanted(version_ref: VersionRef, wanted: Sequence[IndexRecipe]) -> VersionRef:
+    """Stage the notes of the wanted indices, instead of those that exist."""
+    schema = version_ref.schema
+    notes: dict[str, str | None] = {}
+    for found in read_wanted(schema):
+        notes[_top_level(found.column, schema)] = None
+    documents: dict[str, list[dict[str, Any]]] = {}
+    for recipe in wanted:
+        top = _top_level(recipe.column, schema)
+        nested = {} if top == recipe.column else {"path": recipe.column[len(top) + 1 :]}
+        document = {"name": recipe.name, "type": str(recipe.kind), "arguments": dict(recipe.arguments), **nested}
+        documents.setdefault(top, []).append(document)
+    notes |= {name: json.dumps(found, sort_keys=True) for name, found in documents.items() if name in schema.names}
+    if not notes:
+        return version_ref
+    return annotate(version_ref, {}, columns={name: {WANTED_INDICES: text} for name, text in notes.items()})
+
+
+def _top_level(column: str, schema: pa.Schema) -> str:
+    return column if column in schema.names else column.partition(".")[0]

@@ -190,9 +190,13 @@ def _segments(recipes: Mapping[str, IndexRecipe]) -> dict[str, tuple[str, ...]]:
 
 def _renamed(recipes: Mapping[str, IndexRecipe], names: Mapping[str | None, str]) -> dict[str, IndexRecipe]:
     """Return the recipes with the column names of the result, without those of columns that it does not have."""
-    return {
-        name: replace(recipe, column=names[recipe.column]) for name, recipe in recipes.items() if recipe.column in names
-    }
+    found: dict[str, IndexRecipe] = {}
+    for name, recipe in recipes.items():
+        # A nested column goes with the top-level one that holds it.
+        top, dot, path = recipe.column.partition(".")
+        if top in names:
+            found[name] = replace(recipe, column=f"{names[top]}{dot}{path}")
+    return found
 
 
 def _is_same(one: IndexRecipe | None, other: IndexRecipe | None) -> bool:
