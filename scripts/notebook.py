@@ -13,7 +13,7 @@ from typing import Any
 
 import nbformat as untyped
 
-from anabranch.drawing.html import STYLE
+from anabranch.display import html_style
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "examples" / "tour.ipynb"
@@ -57,12 +57,12 @@ def page_of(notebook: Any) -> str:
 
 def _site_style() -> str:
     """Return the style of all outputs once. The colours follow the scheme of the site, which a reader can switch."""
-    light, dark = re.findall(r"\.anabranch \{\s*(--paper.*?)\}", STYLE, re.DOTALL)
+    light, dark = re.findall(r"\.anabranch \{\s*(--paper.*?)\}", html_style(), re.DOTALL)
     schemes = " ".join(
         f"[data-md-color-scheme={name}] .anabranch {{{colours}}}"
         for name, colours in (("default", light), ("slate", dark))
     )
-    return "<style>" + re.sub(r"\s*\n\s*", " ", f"{STYLE} {schemes} {_FRAME}") + "</style>"
+    return "<style>" + re.sub(r"\s*\n\s*", " ", f"{html_style()} {schemes} {_FRAME}") + "</style>"
 
 
 def _shown(output: Any) -> str:

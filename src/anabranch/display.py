@@ -1,18 +1,28 @@
-"""How values print: tables of text in a terminal, tables of HTML in a notebook.
+"""How values print: tables of text in a terminal, tables of HTML in a notebook and in the web UI.
 
 Everything here is text that users or other writers chose, so control characters and HTML are escaped.
 """
 
 import html
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, SupportsIndex, TypeVar, overload
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, SupportsIndex, TypeVar, overload
+
+from anabranch.json_values import json_value
 
 # A listing of more rows prints only the first.
 MAX_ROWS = 50
 _MAX_TEXT = 60
 _MAX_HTML = 300
 _MAX_NAMES = 10
+# Of a value in a cell of HTML.
+_MOST_CHARACTERS = 80
+_MOST_BYTES = 16
+_MOST_ITEMS = 4
 # The first ten characters of an id are its millisecond; four more distinguish ids of the same millisecond.
 _SHORT_ID = 14
 
@@ -115,6 +125,124 @@ def _cell(value: object, *, most: int) -> str:
 
 def _more(more: int) -> list[str]:
     return [f"... and {more} more"] if more > 0 else []
+
+
+def html_text(value: object) -> str:
+    """Return a text as HTML."""
+    return html.escape(printable(str(value)))
+
+
+def one_line(value: object, most: int = 200) -> str:
+    """Return the first line of a text, shortened, with control and direction characters made visible."""
+    first = str(value).strip().partition("\n")[0]
+    return printable(first if len(first) <= most else f"{first[: most - 1]}…")
+
+
+def html_line(value: object, most: int = 200) -> str:
+    """Return the first line of a text as HTML, shortened."""
+    return html.escape(one_line(value, most))
+
+
+def html_time(value: datetime) -> str:
+    """Return a time in UTC as HTML, to the minute."""
+    shown = value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f'<time datetime="{value.isoformat()}" title="{shown} UTC">{shown[:16]}</time>'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A value as a page shows it. `note` is the size of the whole value if it was shortened."""
+
+    text: str
+    note: str = ""
+    is_null: bool = False
+    is_number: bool = False
+
+
+NULL = Cell(text="null", is_null=True)
+
+
+def cell_of(value: Any) -> Cell:
+    """Return a value as a cell."""
+    match value:
+        case None:
+            return NULL
+        case bool():
+            return Cell(text="true" if value else "false")
+        # After bool, which is an int. json_value gives NaN and integers beyond 64 bits the same text as in JSON.
+        case int() | float():
+            return Cell(text=str(json_value(value)), is_number=True)
+        case str():
+            return _text_cell(value, note=f"{len(value):,} characters")
+        case bytes() | bytearray() | memoryview():
+            return _bytes_cell(bytes(value))
+        case list() | tuple():
+            return _list_cell(value)
+        case Mapping():
+            text = json.dumps(json_value(value), ensure_ascii=False)
+            return _text_cell(text, note=f"{len(text):,} characters")
+        case _:
+            return Cell(text=printable(str(json_value(value))))
+
+
+def whole_text(value: Any) -> str:
+    """Return a whole value as text, with its lines. Bytes are in base 64, lists and structs are JSON."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple() | Mapping():
+            return json.dumps(json_value(value), ensure_ascii=False, indent=1)
+        case _:
+            return str(json_value(value))
+
+
+def _text_cell(text: str, *, note: str) -> Cell:
+    # Cut before and after: a control character becomes several characters.
+    shown = printable(text[: _MOST_CHARACTERS + 1].replace("\r\n", "\n").replace("\n", "↵"))
+    if len(text) <= _MOST_CHARACTERS and len(shown) <= _MOST_CHARACTERS:
+        return Cell(text=shown)
+    return Cell(text=f"{shown[: _MOST_CHARACTERS - 1]}…", note=note)
+
+
+def _bytes_cell(value: bytes) -> Cell:
+    # Cut first: a blob may have many megabytes.
+    text = value[:_MOST_BYTES].hex(" ")
+    return Cell(text=text) if len(value) <= _MOST_BYTES else Cell(text=f"{text} …", note=human_size(len(value)))
+
+
+def _list_cell(values: list[Any] | tuple[Any, ...]) -> Cell:
+    note = f"{len(values):,} items"
+    # Cut first: an embedding has hundreds of items, and a page has many cells.
+    shown = _text_cell(json.dumps(json_value(values[:_MOST_ITEMS]), ensure_ascii=False), note=note)
+    if len(values) <= _MOST_ITEMS:
+        return shown
+    return Cell(text=f"{shown.text.removesuffix(']')}, …", note=note)
+
+
+def draw_cell(cell: Cell, href: str = "") -> str:
+    """Return a value as HTML. A shortened one links to the whole value if there is an address for it."""
+    if cell.is_null:
+        return '<span class="null">null</span>'
+    shown = f"<bdi>{html.escape(cell.text)}</bdi>"
+    if not cell.note:
+        return shown
+    if href:
+        return f'{shown} <a class="whole" href="{html.escape(href)}" hx-boost="false">{cell.note}</a>'
+    return f'{shown} <span class="muted">{cell.note}</span>'
+
+
+@cache
+def html_style() -> str:
+    """Return the style sheet of tables of HTML."""
+    return Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+
+
+def in_notebook(content: str) -> str:
+    """Return drawn tables with their style, for a notebook."""
+    frame = "background: var(--paper); color: var(--ink); overflow-x: auto; padding: .2rem"
+    return f'<div class="anabranch" style="{frame}"><style>{html_style()}</style>{content}</div>'
 
 
 # Times are stored as microseconds since 1970 and shown as datetimes in UTC. A field that ends in `_at` is such a

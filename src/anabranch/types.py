@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch.display import Listing
-    from anabranch.drawing.commit_graph import LaneRow
     from anabranch.format.bases import BaseUsage, StorageReport, Usage
     from anabranch.format.clone.holds import CloneInfo as DatasetCloneInfo
     from anabranch.format.clone.holds import DroppedClone
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
     from anabranch.repo.gc.roots import HolderKind
     from anabranch.repo.gc.sweep import CollectedObject
     from anabranch.repo.history.changes import CommitChanges
+    from anabranch.repo.history.commit_graph import CommitGraph, LaneRow
     from anabranch.repo.history.comparer import Choice, TableCounts
     from anabranch.repo.history.diff import RowChange, RowChangeKind, SchemaChange, TableChangeKind, TableDiff
-    from anabranch.repo.history.drawings import CommitGraph
     from anabranch.repo.history.entities import EntityChange
     from anabranch.repo.history.lineage import EdgeKind, Lineage, LineageEdge, LineageNode, NodeKind
     from anabranch.repo.io.values import LoadMode
@@ -171,7 +170,6 @@ __all__ = [
 # The names by module: NAME, or NAME=ATTRIBUTE if it has another name there.
 _NAMES = {
     "anabranch.display": "Listing",
-    "anabranch.drawing.commit_graph": "LaneRow",
     "anabranch.format.bases": "BaseUsage StorageReport Usage",
     "anabranch.format.clone.holds": "DatasetCloneInfo=CloneInfo DroppedClone",
     "anabranch.format.clone.relocate": "HoldChange HoldOutcome RelocateReport UnexplainedBase",
@@ -199,7 +197,7 @@ _NAMES = {
     "anabranch.repo.history.changes": "CommitChanges",
     "anabranch.repo.history.comparer": "Choice TableCounts",
     "anabranch.repo.history.diff": "RowChange RowChangeKind SchemaChange TableChangeKind TableDiff",
-    "anabranch.repo.history.drawings": "CommitGraph",
+    "anabranch.repo.history.commit_graph": "CommitGraph LaneRow",
     "anabranch.repo.history.entities": "EntityChange",
     "anabranch.repo.history.lineage": "EdgeKind Lineage LineageEdge LineageNode NodeKind",
     "anabranch.repo.io.values": "LoadMode",

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.cli.commands.history import draw
-from anabranch.drawing.commit_graph import Node, newest_first
+from anabranch.repo.history.commit_graph import newest_first
+from tests.repo.graphs import Node
 
 
 def drawing(*commits: str) -> str:

@@ -1,7 +1,7 @@
 """Commit graphs made through publishing, without data: tables are entries that point to nothing."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 import anabranch as ab
@@ -15,6 +15,15 @@ from anabranch.repo.write.publish import Attempt
 
 T = TableKey.parse("s.t")
 U = TableKey.parse("s.u")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A commit that only the layout of a graph sees."""
+
+    id: str
+    parents: tuple[str, ...]
+    created_at: int
 
 
 class Graph:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from anabranch.drawing.boxes import DrawnBox, draw_boxes, draw_tree
+from anabranch.drawing import DrawnBox, draw_boxes, draw_tree
 from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.hints import suggest
 from anabranch.pipelines.declarations import DeclaredCheck, Output, bind_parameters

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from anabranch.repo.gc.collection import Compaction, GcReport
     from anabranch.repo.gc.measurement import RepositoryStorage
     from anabranch.repo.history.changes import CommitChanges, TableFeed
+    from anabranch.repo.history.commit_graph import CommitGraph
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
     from anabranch.repo.history.diff import Diff
-    from anabranch.repo.history.drawings import CommitGraph
     from anabranch.repo.history.entities import EntityChange
     from anabranch.repo.history.lineage import Lineage
     from anabranch.repo.io.values import ExportReport, Loader, LoadReport
@@ -434,7 +434,7 @@ class Repository:
         ['main']
         """
         from anabranch.repo.history.ancestry import Ancestry
-        from anabranch.repo.history.drawings import draw_commits
+        from anabranch.repo.history.commit_graph import draw_commits
         from anabranch.repo.refs.tags import list_tags
 
         tips = self._repo_store.heads.list_tips()

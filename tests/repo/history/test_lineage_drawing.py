@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.drawing.boxes import Box, lay_out
+from anabranch.drawing import Box, lay_out
 from anabranch.repo.history.lineage import EdgeKind, Lineage, LineageEdge, LineageNode, NodeKind
 from tests.repo.history.test_lineage import load, run, write
 

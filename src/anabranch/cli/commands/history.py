@@ -12,9 +12,9 @@ from anabranch.cli.options import REF_FORMS, Limit, argument, flag, option, pars
 from anabranch.cli.output import Answer, Line, document_of
 from anabranch.cli.texts import Table, commit_line, count, first_line, first_page, never_changed, subject
 from anabranch.display import short_id
-from anabranch.drawing.commit_graph import Node, newest_first
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
+from anabranch.repo.history.commit_graph import Node, newest_first
 from anabranch.repo.log.entries import BranchEvent
 
 if TYPE_CHECKING:
@@ -133,19 +133,10 @@ def _drawn(here: Here, ref: str | None, svg: str | None, *, limit: int) -> Answe
         return Answer(document, f"drew {count(len(drawn), 'commit')} into {svg}")
     found, has_more, _ = first_page(here.repository.iter_graph(ref), limit, "newest", "commit")
     commits = {commit.graph_commit_id: commit for commit in found}
-    nodes = newest_first({commit_id: _node(commit) for commit_id, commit in commits.items()})
+    nodes = newest_first(commits)
     labels = {commit_id: _label(commit, heads, tags) for commit_id, commit in commits.items()}
-    document = {"ref": ref, "commits": [commits[node.id] for node in nodes], **names, "has_more": has_more}
+    document = {"ref": ref, "commits": nodes, **names, "has_more": has_more}
     return Answer(document, *draw(nodes, labels))
-
-
-def _node(commit: "GraphCommit") -> Node:
-    parents = (commit.parent_commit_id, commit.merged_parent_commit_id)
-    return Node(
-        id=commit.graph_commit_id,
-        parents=tuple(parent for parent in parents if parent is not None),
-        created_at=commit.created_at,
-    )
 
 
 def _label(commit: "GraphCommit", heads: dict[str, str], tags: dict[str, str]) -> str:

@@ -117,8 +117,7 @@ def iter_ancestors(snapshot: Snapshot) -> Iterator[GraphCommit]:
 
 
 def _parents(origin: Origin) -> tuple[str, ...]:
-    parents = (origin.commit.parent_commit_id, origin.commit.merged_parent_commit_id)
-    return tuple(parent for parent in parents if parent is not None)
+    return origin.commit.parents
 
 
 class Ancestry:

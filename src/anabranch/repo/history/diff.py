@@ -81,7 +81,7 @@ class TableDiff:
         return f"TableDiff({self.key!r}, {self.change.value})"
 
     def _repr_html_(self) -> str:
-        from anabranch.repo.history.drawings import draw_table_diff
+        from anabranch.repo.history.diff_drawing import draw_table_diff
 
         return draw_table_diff(self)
 
@@ -249,7 +249,7 @@ class Diff:
         return text_table(names, rows, title=self._title(), more=len(self.tables) - MAX_ROWS)
 
     def _repr_html_(self) -> str:
-        from anabranch.repo.history.drawings import draw_diff
+        from anabranch.repo.history.diff_drawing import draw_diff
 
         return draw_diff(self._title(), self.tables)
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, NoReturn, Self
 
 from anabranch.display import to_datetime
-from anabranch.drawing.boxes import DrawnBox, draw_boxes, draw_tree
+from anabranch.drawing import DrawnBox, draw_boxes, draw_tree
 from anabranch.errors import InvalidNameError
 from anabranch.ids import CommitId, TableKey
 from anabranch.repo.log.entries import CommitKind, GraphCommit

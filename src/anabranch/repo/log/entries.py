@@ -147,6 +147,11 @@ class GraphCommit:
         return self.graph_commit_id
 
     @property
+    def parents(self) -> tuple[str, ...]:
+        """The ids of the commits that it was made from, the first parent first."""
+        return tuple(filter(None, (self.parent_commit_id, self.merged_parent_commit_id)))
+
+    @property
     def branch(self) -> str:
         """The branch that the commit was made on."""
         return self.manifest_branch or MAIN

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 from starlette.responses import Response
 
-from anabranch.drawing.html import TableChange, draw_rows, draw_tables
 from anabranch.errors import InvalidInputError
 from anabranch.files.formats import csv_lines
 from anabranch.ids import MAIN
 from anabranch.repo.history.diff import TableDiff
-from anabranch.repo.history.drawings import first_changes, key_columns, list_columns, outline_of, rows_of
+from anabranch.repo.history.diff_drawing import (
+    TableOutline,
+    draw_rows,
+    draw_tables,
+    first_changes,
+    key_columns,
+    list_columns,
+    outline_of,
+    rows_of,
+)
 from anabranch.server.ui.responses import address, answer_text, join_limited, page_from, page_of
 from anabranch.server.ui.site import Page, Shown, Visit, get
 
@@ -83,7 +91,7 @@ def show_comparison(visit: Visit) -> Shown:
     return Shown("compare/tables.html", {**view, "diff": diff, "tables": page, "picture": picture})
 
 
-def outlines_of(tables: Iterable[TableDiff], *, counted: str) -> list[TableChange]:
+def outlines_of(tables: Iterable[TableDiff], *, counted: str) -> list[TableOutline]:
     """Return tables that differ, with counts as long as few rows must be compared, and for one that was asked for."""
     left, found = _MOST_COMPARED, []
     for table in tables:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from anabranch.drawing.commit_graph import GraphTarget
-from anabranch.drawing.html import draw_tables
 from anabranch.errors import AnabranchError, BusyError, NotFoundError, WriteConflictError
 from anabranch.ids import MAIN
+from anabranch.repo.history.commit_graph import GraphTarget
+from anabranch.repo.history.diff_drawing import draw_tables
 from anabranch.repo.history.lineage import Lineage, LineageNode, NodeKind, PipelineRecord, made_by
 from anabranch.repo.log.entries import CheckResult, CommitKind, GraphCommit
 from anabranch.repo.refs.reset_and_undo import Movement

@@ -8,8 +8,7 @@ from typing import Any
 
 from markupsafe import escape
 
-from anabranch.display import short_id
-from anabranch.drawing.html import Cell, cell_of
+from anabranch.display import Cell, cell_of, short_id
 from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.json_values import json_value
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind

@@ -16,20 +16,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import anabranch
-from anabranch.display import human_size, printable, short_id
-from anabranch.drawing.boxes import STYLE as LINEAGE_STYLE
-from anabranch.drawing.html import (
-    STYLE,
-    draw_before_after,
-    draw_cell,
-    draw_change,
-    draw_column_changes,
-    draw_count,
-    one_line,
-    time,
-)
+from anabranch.display import draw_cell, html_style, html_time, human_size, one_line, printable, short_id
+from anabranch.drawing import box_style
 from anabranch.errors import TooLargeError
 from anabranch.hints import Door, words_at
+from anabranch.repo.history.diff_drawing import draw_before_after, draw_change, draw_column_changes, draw_count
 from anabranch.repo.schema.types import show_type
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.requests import Session
@@ -130,8 +121,9 @@ def _environment() -> Environment:
     )
     environment.filters.update(short=short_id, count=_count, line=one_line, text=_text, size=human_size, type=show_type)
     # What notebooks show is drawn by the same functions. They escape all texts.
-    for draw in (draw_before_after, draw_cell, draw_change, draw_column_changes, draw_count, time):
+    for draw in (draw_before_after, draw_cell, draw_change, draw_column_changes, draw_count):
         environment.globals[draw.__name__] = _marked(draw)
+    environment.globals["time"] = _marked(html_time)
     environment.globals.update(version=anabranch.__version__)
     return environment
 
@@ -276,4 +268,4 @@ def _files() -> dict[str, tuple[bytes, str]]:
     found = {str(path.relative_to(_FOLDER)): (path.read_bytes(), _TYPES[path.suffix]) for path in files}
     # The style of what is drawn for notebooks too is part of the drawings.
     style, media_type = found[STYLE_SHEET]
-    return {**found, STYLE_SHEET: (f"{STYLE}{LINEAGE_STYLE}".encode() + style, media_type)}
+    return {**found, STYLE_SHEET: (f"{html_style()}{box_style()}".encode() + style, media_type)}

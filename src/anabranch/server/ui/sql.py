@@ -33,7 +33,7 @@ from typing import Any, TypeVar, cast
 
 from starlette.responses import Response
 
-from anabranch.drawing.html import Cell, cell_of
+from anabranch.display import Cell, cell_of
 from anabranch.errors import (
     AnabranchError,
     InvalidInputError,

@@ -10,8 +10,7 @@ from typing import Any
 from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
-from anabranch.display import printable
-from anabranch.drawing.html import NULL, Cell, cell_of, whole_text
+from anabranch.display import NULL, Cell, cell_of, printable, whole_text
 from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.files.formats import plain_rows
 from anabranch.ids import MAIN, BranchName, TableKey

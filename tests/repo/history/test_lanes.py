@@ -6,7 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.drawing.commit_graph import LaneRow, Node, draw_row, lane_count, lay_out_lanes, newest_first
+from anabranch.repo.history.commit_graph import LaneRow, draw_row, lane_count, lay_out_lanes, newest_first
+from tests.repo.graphs import Node
 
 
 def lanes(*commits: str) -> list[LaneRow]:

@@ -3,7 +3,9 @@
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean
 from xml.sax.saxutils import escape, quoteattr
 
@@ -30,27 +32,11 @@ _MAX_CHARACTERS = 44
 # How far back edges curve below the boxes.
 _SWING = 44.0
 
-STYLE = """
-.lineage { --paper: #ffffff; --ink: #1f2328; --faint: #59636e; --line: #8c959f;
-  --table: #ddf4ff; --table-edge: #0969da; --pipeline: #dafbe1; --pipeline-edge: #1a7f37;
-  --load: #fff1e5; --load-edge: #bc4c00; --change: #f6f8fa; --change-edge: #818b98; }
-@media (prefers-color-scheme: dark) { .lineage { --paper: #0d1117; --ink: #e6edf3; --faint: #9198a1; --line: #6e7681;
-  --table: #121d2f; --table-edge: #4493f8; --pipeline: #12261e; --pipeline-edge: #3fb950;
-  --load: #2a1d12; --load-edge: #db6d28; --change: #161b22; --change-edge: #6e7681; } }
-.lineage .paper { fill: var(--paper); }
-.lineage text { font-family: ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace; fill: var(--ink); }
-.lineage .name { font-size: 13px; font-weight: 600; }
-.lineage .about { font-size: 11px; fill: var(--faint); }
-.lineage .edge { fill: none; stroke: var(--line); stroke-width: 1.5; }
-.lineage .back, .lineage .renamed { stroke-dasharray: 5 4; }
-.lineage .head { fill: var(--line); }
-.lineage .box { stroke-width: 1.5; }
-.lineage .root .box { stroke-width: 3; }
-.lineage .table .box { fill: var(--table); stroke: var(--table-edge); }
-.lineage .pipeline .box { fill: var(--pipeline); stroke: var(--pipeline-edge); }
-.lineage .load .box { fill: var(--load); stroke: var(--load-edge); }
-.lineage .change .box { fill: var(--change); stroke: var(--change-edge); }
-"""
+
+@cache
+def box_style() -> str:
+    """Return the style sheet of the drawings of boxes."""
+    return Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +75,7 @@ def draw_boxes(
     """Draw boxes and arrows, the first box rightmost. The colours follow the dark or light mode of the reader.
 
     An arrow is the ids of its source and its target, and its style. Without a style, the page that contains the drawing
-    must have `STYLE`.
+    must have `box_style`.
     """
     sizes = {each.id: _size(each) for each in drawn}
     boxes, arrows = lay_out(sizes, [(source, target) for source, target, _ in edges])
@@ -102,7 +88,7 @@ def draw_boxes(
         f'<svg xmlns="http://www.w3.org/2000/svg" class="lineage" role="{role}" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="{-_MARGIN:.0f} {-_MARGIN:.0f} {width:.0f} {height:.0f}">',
         f"<title>{_text(title)}</title>",
-        *((f"<style>{STYLE}</style>",) if with_style else ()),
+        *((f"<style>{box_style()}</style>",) if with_style else ()),
         '<defs><marker id="lineage-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
         'orient="auto-start-reverse"><path class="head" d="M0,0 L8,4 L0,8 z"/></marker></defs>',
         f'<rect class="paper" x="{-_MARGIN:.0f}" y="{-_MARGIN:.0f}" width="100%" height="100%"/>',

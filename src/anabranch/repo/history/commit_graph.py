@@ -1,24 +1,32 @@
-"""Lay out a commit graph in lanes, and draw it as a table of HTML or as SVG."""
+"""A commit graph: the lanes of its commits, and its drawing as a table of HTML or as SVG."""
 
+import html
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from anabranch.display import short_id
-from anabranch.drawing.html import attribute, line, text, time
+from anabranch.display import html_line, html_text, html_time, in_notebook, short_id, text_table, to_text
+
+if TYPE_CHECKING:
+    from anabranch.repo.log.entries import GraphCommit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A commit as the drawing needs it. The line of the first parent continues straight on."""
+class Node(Protocol):
+    """A commit as the layout needs it. The line of the first parent continues straight on."""
 
-    id: str
-    parents: tuple[str, ...]
-    created_at: int
+    @property
+    def id(self) -> str: ...
+    @property
+    def parents(self) -> tuple[str, ...]: ...
+    @property
+    def created_at(self) -> int: ...
+
+
+_Node = TypeVar("_Node", bound=Node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +39,7 @@ class LaneRow:
     below: tuple[tuple[int, int], ...]
 
 
-def newest_first(nodes: Mapping[str, Node]) -> list[Node]:
+def newest_first(nodes: Mapping[str, _Node]) -> list[_Node]:
     """Sort nodes by age, but never a parent before its child, even if clocks were wrong."""
     children = dict.fromkeys(nodes, 0)
     for node in nodes.values():
@@ -175,72 +183,134 @@ Link = Callable[[GraphTarget, str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphLine:
-    """A commit of a graph: its lanes, its texts, and the branches and tags that name it.
+class CommitGraph:
+    """Commits, newest first, and the names of the branches and tags at them, by commit id.
 
-    A branch has a name in the repository and one that people gave it.
+    A notebook shows it as a picture. `has_more` is True if there are older commits.
     """
 
-    row: LaneRow
-    message: str
-    actor: str | None
-    created: datetime
-    is_merge: bool
-    branches: Sequence[tuple[str, str]] = ()
-    tags: Sequence[str] = ()
+    commits: "tuple[GraphCommit, ...]"
+    branches: Mapping[str, Sequence[str]]
+    tags: Mapping[str, Sequence[str]]
+    rows: tuple[LaneRow, ...]
+    has_more: bool
+
+    def __len__(self) -> int:
+        return len(self.commits)
+
+    def __iter__(self) -> "Iterator[GraphCommit]":
+        return iter(self.commits)
+
+    def __repr__(self) -> str:
+        cells = [
+            (short_id(one.id), to_text(one.created), one.actor_id, ", ".join(self._names(one.id)), one.message)
+            for one in self.commits
+        ]
+        return text_table(("commit", "created", "actor", "branches and tags", "message"), cells)
+
+    def _repr_html_(self) -> str:
+        return in_notebook(f'<table class="list graph">{self.to_html()}</table>')
+
+    def to_html(self, *, link: Link | None = None, names: Mapping[str, str] | None = None) -> str:
+        """Return the graph as the content of an HTML table.
+
+        `link` returns the address of a commit, branch or tag. `names` are other names of branches to show.
+        """
+        rows = "".join(
+            f'<tr><td class="picture">{picture}</td>{self._cells(commit, link=link, names=names or {})}</tr>'
+            for commit, picture in self._pictures()
+        )
+        body = rows or '<tr><td colspan="5">No commits.</td></tr>'
+        return f"<thead><tr>{_HEAD}</tr></thead><tbody>{body}</tbody>"
+
+    def _cells(self, commit: "GraphCommit", *, link: Link | None, names: Mapping[str, str]) -> str:
+        branches, tags = self.branches.get(commit.id, ()), self.tags.get(commit.id, ())
+        labels = [_label(GraphTarget.BRANCH, ref, names.get(ref, ref), link) for ref in branches[:_LABELS]]
+        labels += [_label(GraphTarget.TAG, name, name, link) for name in tags[:_LABELS]]
+        more = max(0, len(branches) - _LABELS) + max(0, len(tags) - _LABELS)
+        if more:
+            labels.append(f'<span class="muted">+{more:,} more</span>')
+        # In bdi, because text that runs from right to left would otherwise reorder the labels beside it.
+        message = f"<bdi>{html_line(commit.message) or '(no message)'}</bdi>"
+        return (
+            f'<td class="message">{" ".join([*labels, message])}</td>'
+            f"<td>{_linked(GraphTarget.COMMIT, commit.id, html_text(short_id(commit.id)), 'mono', link)}</td>"
+            f"<td><bdi>{html_line(commit.actor_id or _NONE, 40)}</bdi></td>"
+            f'<td class="nowrap">{html_time(commit.created)}</td>'
+        )
+
+    def to_svg(self) -> str:
+        """Return the graph as one SVG picture, with a line of text for each commit."""
+        left = lane_count(self.rows) * _STEP + 12
+        width, height = left + 888, max(len(self.commits), 1) * ROW_HEIGHT
+        parts = []
+        for number, (commit, picture) in enumerate(self._pictures()):
+            top = number * ROW_HEIGHT
+            parts.append(f'<g transform="translate(0 {top})">{picture}</g>')
+            names = [*self.branches.get(commit.id, ()), *(f"tag: {name}" for name in self.tags.get(commit.id, ()))]
+            label = f"({', '.join(names)}) " if names else ""
+            words = f"{short_id(commit.id)} {label}{commit.message.strip().partition(chr(10))[0]}"
+            parts.append(f'<text x="{left}" y="{top + ROW_HEIGHT / 2 + 5:g}">{html_text(words)}</text>')
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="14">{"".join(parts)}</svg>\n'
+        )
+
+    def _pictures(self) -> "Iterator[tuple[GraphCommit, str]]":
+        """Yield each commit with the drawing of its lanes."""
+        lanes = lane_count(self.rows)
+        for commit, row in zip(self.commits, self.rows, strict=True):
+            yield commit, draw_row(row, lanes=lanes, is_merge=commit.merged_parent_commit_id is not None)
+
+    def _names(self, commit_id: str) -> list[str]:
+        return [*self.branches.get(commit_id, ()), *self.tags.get(commit_id, ())]
 
 
-def draw_graph(lines: Sequence[GraphLine], *, link: Link | None = None) -> str:
-    """Return the rows of a graph as the content of a table, from its head on."""
-    lanes = lane_count([one.row for one in lines])
-    rows = "".join(_draw_line(one, lanes=lanes, link=link) for one in lines)
-    body = rows or '<tr><td colspan="5">No commits.</td></tr>'
-    return f"<thead><tr>{_HEAD}</tr></thead><tbody>{body}</tbody>"
-
-
-def _draw_line(one: GraphLine, *, lanes: int, link: Link | None) -> str:
-    labels = [_label(GraphTarget.BRANCH, ref, name, link) for ref, name in one.branches[:_LABELS]]
-    labels += [_label(GraphTarget.TAG, name, name, link) for name in one.tags[:_LABELS]]
-    more = max(0, len(one.branches) - _LABELS) + max(0, len(one.tags) - _LABELS)
-    if more:
-        labels.append(f'<span class="muted">+{more:,} more</span>')
-    # In bdi, because text that runs from right to left would otherwise reorder the labels beside it.
-    message = f"<bdi>{line(one.message) or '(no message)'}</bdi>"
-    return (
-        f'<tr><td class="picture">{draw_row(one.row, lanes=lanes, is_merge=one.is_merge)}</td>'
-        f'<td class="message">{" ".join([*labels, message])}</td>'
-        f"<td>{_linked(GraphTarget.COMMIT, one.row.id, text(short_id(one.row.id)), 'mono', link)}</td>"
-        f'<td><bdi>{line(one.actor or _NONE, 40)}</bdi></td><td class="nowrap">{time(one.created)}</td></tr>'
+def draw_commits(
+    commits: "Iterable[GraphCommit]",
+    *,
+    branches: Iterable[tuple[str, str]],
+    tags: Iterable[tuple[str, str]],
+    offset: int,
+    limit: int | None,
+    is_filtered: bool,
+) -> CommitGraph:
+    """Return a page of commits, which come newest first. The branches and tags are pairs of a commit id and a name."""
+    # The lanes of a page follow from all commits above it.
+    end = None if limit is None else offset + limit
+    found = list(islice(commits, None if end is None else end + 1))
+    kept = {commit.id: commit for commit in found[:end]}
+    if is_filtered:
+        # Most parents are left out, so that lines would end nowhere.
+        rows = [LaneRow(id=one, lane=0, above=(), below=()) for one in list(kept)[offset:]]
+    else:
+        rows = lay_out_lanes(newest_first(kept), start=offset)
+    shown = {row.id for row in rows}
+    return CommitGraph(
+        commits=tuple(kept[row.id] for row in rows),
+        branches=_by_commit(branches, shown),
+        tags=_by_commit(tags, shown),
+        rows=tuple(rows),
+        has_more=len(found) > len(kept),
     )
 
 
-def draw_svg(lines: Sequence[GraphLine]) -> str:
-    """Return a graph as one SVG picture: its lanes, and a line of text for each commit."""
-    lanes = lane_count([one.row for one in lines])
-    left, width, height = lanes * _STEP + 12, lanes * _STEP + 900, max(len(lines), 1) * ROW_HEIGHT
-    parts = []
-    for number, one in enumerate(lines):
-        top = number * ROW_HEIGHT
-        lanes_of_row = draw_row(one.row, lanes=lanes, is_merge=one.is_merge)
-        parts.append(f'<g transform="translate(0 {top})">{lanes_of_row}</g>')
-        names = [name for _, name in one.branches] + [f"tag: {name}" for name in one.tags]
-        label = f"({', '.join(names)}) " if names else ""
-        words = f"{short_id(one.row.id)} {label}{one.message.strip().partition(chr(10))[0]}"
-        parts.append(f'<text x="{left}" y="{top + ROW_HEIGHT / 2 + 5:g}">{text(words)}</text>')
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'font-family="sans-serif" font-size="14">{"".join(parts)}</svg>\n'
-    )
+def _by_commit(pairs: Iterable[tuple[str, str]], shown: set[str]) -> Mapping[str, Sequence[str]]:
+    found: dict[str, list[str]] = {}
+    for commit_id, name in pairs:
+        if commit_id in shown:
+            found.setdefault(commit_id, []).append(name)
+    return found
 
 
 def _label(target: GraphTarget, ref: str, name: str, link: Link | None) -> str:
-    return _linked(target, ref, f"<bdi>{line(name, 60)}</bdi>", f"pill {target}", link)
+    return _linked(target, ref, f"<bdi>{html_line(name, 60)}</bdi>", f"pill {target}", link)
 
 
 def _linked(target: GraphTarget, ref: str, content: str, classes: str, link: Link | None) -> str:
     if link is None:
         return f'<span class="{classes}">{content}</span>'
-    return f'<a class="{classes}" href="{attribute(link(target, ref))}">{content}</a>'
+    return f'<a class="{classes}" href="{html.escape(link(target, ref))}">{content}</a>'
 
 
 def lane_count(rows: Sequence[LaneRow]) -> int:

@@ -1,12 +1,13 @@
 """What a notebook shows of a graph and of differences: the same as the web UI, with its style."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import anabranch as ab
-from anabranch.drawing.commit_graph import GraphLine, Node, draw_graph, lay_out_lanes
+from anabranch.repo.history.commit_graph import draw_commits
 from tests.server.ui.lakes import HOSTILE, RIGHT_TO_LEFT, hostile_lake, shop
 
 TAGS = {"bdi", "caption", "circle", "del", "div", "ins", "p", "path", "span", "style", "svg"} | {
@@ -59,8 +60,8 @@ def test_diff_shows_counts_and_changed_cells(lake: ab.Repository) -> None:
 
 
 def test_large_difference_is_not_read_to_print_it(lake: ab.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anabranch.repo.history.drawings._MOST_COMPARED", 1)
-    monkeypatch.setattr("anabranch.repo.history.drawings._MOST_COUNTED", 1)
+    monkeypatch.setattr("anabranch.repo.history.diff_drawing._MOST_COMPARED", 1)
+    monkeypatch.setattr("anabranch.repo.history.diff_drawing._MOST_COUNTED", 1)
     diff = lake.diff("main...dev")
     assert "not counted" in shown(diff)
     assert "rows of shop.orders must be compared" in shown(diff.tables[0])
@@ -76,10 +77,11 @@ def test_hostile_texts_are_escaped(tmp_path: Path) -> None:
 
 
 def test_graph_of_many_branches_stays_small(lake: ab.Repository) -> None:
-    nodes = [Node(id=f"{number}", parents=("old",), created_at=-number) for number in range(1000)]
-    created = lake.snapshot().commit.created
-    lines = [
-        GraphLine(row=row, message="m", actor="a", created=created, is_merge=False)
-        for row in lay_out_lanes(nodes, start=900)
+    commit = lake.snapshot().commit
+    commits = [
+        replace(commit, graph_commit_id=f"{number}", parent_commit_id="old", created_at=-number)
+        for number in range(1000)
     ]
-    assert len(draw_graph(lines)) < 150_000
+    graph = draw_commits(commits, branches=(), tags=(), offset=900, limit=100, is_filtered=False)
+    assert len(graph) == 100
+    assert len(graph.to_html()) < 150_000

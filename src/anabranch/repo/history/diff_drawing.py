@@ -1,0 +1,336 @@
+"""Draw differences of tables and of rows as HTML, for notebooks and the web UI."""
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from anabranch.display import NULL, Cell, cell_of, draw_cell, html_line, in_notebook
+from anabranch.format.arrow_types import python_values
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from anabranch.repo.history.comparer import TableCounts
+    from anabranch.repo.snapshot import Table
+
+_COLUMN_CHANGES = 20
+_KEY_MARK = '<span class="type">key</span>'
+_NUM = ' class="num"'
+_MINUS = "\u2212"
+_SIGNS = {"added": "+", "inserted": "+", "removed": _MINUS, "deleted": _MINUS}
+_CLASSES = {"added": "added", "inserted": "added", "removed": "removed", "deleted": "removed"}
+_HEADS = "".join(
+    f'<th scope="col"{attributes}>{name}</th>'
+    for name, attributes in (
+        ("Table", ""),
+        ("Change", ""),
+        ("Inserted", ' class="num"'),
+        ("Updated", ' class="num"'),
+        ("Deleted", ' class="num"'),
+        ("Columns", ""),
+    )
+)
+
+
+class ColumnChange(Protocol):
+    """A column that was added, removed, renamed or changed."""
+
+    @property
+    def change(self) -> str: ...
+    @property
+    def column(self) -> str: ...
+    @property
+    def before(self) -> str | None: ...
+    @property
+    def after(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOutline:
+    """A table that differs. `counts` is None if the rows were not counted."""
+
+    key: str
+    change: str
+    renamed_from: str | None = None
+    columns: Sequence[ColumnChange] = ()
+    counts: "TableCounts | None" = None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether only files were rewritten."""
+        is_changed = self.change != "changed" or self.renamed_from is not None or bool(self.columns)
+        return not is_changed and self.counts is not None and not _total(self.counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffCell:
+    """A value on both sides."""
+
+    before: Cell
+    after: Cell
+    is_changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffRow:
+    """A row that was inserted, updated or deleted."""
+
+    change: str
+    cells: Sequence[DiffCell]
+
+
+# Return the address of a table, None for no link.
+Link = Callable[[TableOutline], str | None]
+
+
+def draw_tables(tables: Sequence[TableOutline], *, link: Link | None = None, count_link: Link | None = None) -> str:
+    """Return tables that differ as the content of a table. `count_link` is where rows that were not counted are."""
+    rows = "".join(_draw_table(one, link=link, count_link=count_link) for one in tables)
+    body = rows or '<tr><td colspan="6">Nothing differs.</td></tr>'
+    return f"<thead><tr>{_HEADS}</tr></thead><tbody>{body}</tbody>"
+
+
+def _draw_table(one: TableOutline, *, link: Link | None, count_link: Link | None) -> str:
+    name = _linked(html_line(one.key, 300), None if link is None else link(one))
+    if one.renamed_from:
+        name += f'<div class="muted small">renamed from {html_line(one.renamed_from, 300)}</div>'
+    change = '<span class="muted">only files were rewritten</span>' if one.is_same else draw_change(one.change)
+    return (
+        f'<tr><th scope="row">{name}</th><td>{change}</td>{_draw_counts(one, count_link)}'
+        f'<td class="wide">{draw_column_changes(one.columns)}</td></tr>'
+    )
+
+
+def _draw_counts(one: TableOutline, count_link: Link | None) -> str:
+    if one.counts is None:
+        text = "not counted" if count_link is None else _linked("Count the rows", count_link(one))
+        return f'<td class="num muted" colspan="3">{text}</td>'
+    counted = (("added", "+", one.counts.inserted), ("changed", "±", one.counts.updated))
+    return "".join(
+        f'<td class="num">{draw_count(kind, mark, number)}</td>'
+        for kind, mark, number in (*counted, ("removed", _MINUS, one.counts.deleted))
+    )
+
+
+def draw_count(kind: str, mark: str, number: int) -> str:
+    """Return a number of rows with its mark."""
+    return f'<span class="mark-{kind}">{mark}{number:,}</span>' if number else '<span class="muted">0</span>'
+
+
+def draw_change(kind: str) -> str:
+    """Return the kind of a change by mark and word."""
+    return f'<span class="mark-{_CLASSES.get(kind, "changed")}">{_SIGNS.get(kind, "±")} {kind}</span>'
+
+
+def draw_column_changes(columns: Sequence[ColumnChange]) -> str:
+    """Return the changes of the columns of a table, one below the other. Of many, only the first."""
+    parts = [f"<div>{_draw_column(one)}</div>" for one in columns[:_COLUMN_CHANGES]]
+    if (more := len(columns) - _COLUMN_CHANGES) > 0:
+        parts.append(f'<div class="muted">and {more:,} more</div>')
+    return "".join(parts)
+
+
+def _draw_column(one: ColumnChange) -> str:
+    kind = one.change if one.change in ("added", "removed") else "changed"
+    shown = f'{draw_change(kind)} <bdi class="mono">{html_line(one.column, 60)}</bdi>'
+    match one.change:
+        case "added":
+            return f"{shown} {html_line(one.after, 60)}"
+        case "removed":
+            return shown
+        case "renamed":
+            return f'{shown}, renamed from <bdi class="mono">{html_line(one.before, 60)}</bdi>'
+        case _:
+            before, after = (html_line(value or "none", 60) for value in (one.before, one.after))
+            return f"{shown}, {html_line(one.change)}: <bdi>{before}</bdi> → <bdi>{after}</bdi>"
+
+
+def draw_rows(names: Sequence[str], keys: Sequence[str], rows: Sequence[DiffRow]) -> str:
+    """Return changed rows as the content of a table. An updated row has its changed cells before and after."""
+    heads = "".join(
+        f'<th scope="col"><bdi>{html_line(name, 40)}</bdi>{_KEY_MARK if name in keys else ""}</th>' for name in names
+    )
+    body = "".join(map(_draw_row, rows)) or f'<tr><td colspan="{len(names) + 1}">No rows differ.</td></tr>'
+    return f'<thead><tr><th scope="col">Change</th>{heads}</tr></thead><tbody>{body}</tbody>'
+
+
+def _draw_row(row: DiffRow) -> str:
+    colour = _CLASSES.get(row.change)
+    start = f'<tr class="{colour}">' if colour else "<tr>"
+    return f"{start}<td>{draw_change(row.change)}</td>{''.join(_draw_side(row, cell) for cell in row.cells)}</tr>"
+
+
+def _draw_side(row: DiffRow, cell: DiffCell) -> str:
+    if row.change == "updated" and cell.is_changed:
+        return f'<td class="changed">{draw_before_after(cell.before, cell.after)}</td>'
+    one = cell.before if row.change == "deleted" else cell.after
+    return f"<td{_NUM if one.is_number else ''}>{draw_cell(one)}</td>"
+
+
+def draw_before_after(before: Cell, after: Cell) -> str:
+    """Return a value before and after."""
+    return (
+        f'<del class="cell"><span class="unseen">before: </span>{_MINUS} {draw_cell(before)}</del> '
+        f'<ins class="cell"><span class="unseen">after: </span>+ {draw_cell(after)}</ins>'
+    )
+
+
+def _linked(content: str, address: str | None) -> str:
+    return content if address is None else f'<a href="{html.escape(address)}">{content}</a>'
+
+
+def _total(counts: "TableCounts") -> int:
+    return counts.inserted + counts.updated + counts.deleted
+
+
+# What a notebook shows of a large difference.
+_TABLES = 50
+_ROWS = 50
+_COLUMNS = 30
+# A notebook draws its last value without being asked, so that this must not read millions of rows.
+_MOST_COUNTED = 100_000
+_MOST_COMPARED = 1_000_000
+
+
+class DrawnDiff(Protocol):
+    """What is drawn of a `TableDiff`. A protocol, because `diff.py` draws with this module."""
+
+    key: str
+    before: "Table | None"
+    after: "Table | None"
+
+    @property
+    def change(self) -> str: ...
+    @property
+    def renamed_from(self) -> str | None: ...
+    @property
+    def columns(self) -> Sequence[ColumnChange]: ...
+    @property
+    def counts(self) -> "TableCounts": ...
+    @property
+    def rows_to_compare(self) -> int: ...
+    def iter_batches(self) -> "pa.RecordBatchReader": ...
+
+
+def draw_diff(title: str, tables: Sequence[DrawnDiff]) -> str:
+    """Draw the tables that differ for a notebook. Rows are counted where few must be compared."""
+    shown = [outline_of(table, most=_MOST_COUNTED) for table in tables[:_TABLES]]
+    more = len(tables) - _TABLES
+    note = f"<p>... and {more} more</p>" if more > 0 else ""
+    return in_notebook(f'<table class="list"><caption>{html_line(title)}</caption>{draw_tables(shown)}</table>{note}')
+
+
+def draw_table_diff(diff: DrawnDiff) -> str:
+    """Draw the first rows that differ for a notebook."""
+    if diff.rows_to_compare > _MOST_COMPARED:
+        rows = f"{diff.rows_to_compare:,} rows of {html_line(diff.key, 300)} must be compared"
+        return in_notebook(f"<p>{rows}: read them with iter_batches() or iter_rows().</p>")
+    changes, keys = first_changes(diff, _ROWS + 1), key_columns(diff)
+    names = list(dict.fromkeys([*keys, *list_columns(diff)]))
+    shown = names[:_COLUMNS]
+    table = draw_rows(shown, keys, rows_of(diff, changes.slice(0, _ROWS), shown))
+    notes = [
+        f"<p>The first {most} {things} are shown.</p>"
+        for things, found, most in (("rows", len(changes), _ROWS), ("columns", len(names), _COLUMNS))
+        if found > most
+    ]
+    caption = f"<caption>{html_line(diff.key, 300)}</caption>"
+    return in_notebook(f'<table class="grid">{caption}{table}</table>{"".join(notes)}')
+
+
+def outline_of(diff: DrawnDiff, *, most: int) -> TableOutline:
+    """Return what differs, with counts if at most `most` rows must be compared for them."""
+    is_cheap = diff.before is None or diff.after is None or diff.rows_to_compare <= most
+    return TableOutline(
+        key=diff.key,
+        change=diff.change,
+        renamed_from=diff.renamed_from,
+        columns=diff.columns,
+        counts=diff.counts if is_cheap else None,
+    )
+
+
+def key_columns(diff: DrawnDiff) -> tuple[str, ...]:
+    """Return the primary key of the newer side, else of the older one."""
+    keys = () if diff.after is None else diff.after.primary_key
+    return keys or (() if diff.before is None else diff.before.primary_key)
+
+
+def list_columns(diff: DrawnDiff) -> list[str]:
+    """Return the columns of the newer side, then those that only the older side has."""
+    newer = () if diff.after is None else diff.after.columns
+    older = () if diff.before is None else diff.before.columns
+    # A renamed column is shown once, under its new name.
+    renamed = {change.before for change in diff.columns if change.change == "renamed"}
+    return [*newer, *(name for name in older if name not in newer and name not in renamed)]
+
+
+def first_changes(diff: DrawnDiff, most: int) -> "pa.Table":
+    """Return the first changes in the order of the primary key. Only these and one batch are in memory."""
+    import pyarrow as pa
+
+    reader = diff.iter_batches()
+    first = reader.schema.empty_table()
+    for batch in reader:
+        both = pa.concat_tables([first, pa.Table.from_batches([batch])])
+        first = _sorted(diff, both).slice(0, most)
+    return first
+
+
+def _sorted(diff: DrawnDiff, changes: "pa.Table") -> "pa.Table":
+    """Sort changes by the primary key. Without one, or if it cannot be sorted, keep their order."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sides = [(side, table) for side, table in (("after", diff.after), ("before", diff.before)) if table is not None]
+    if len({len(table.primary_key) for _, table in sides}) != 1 or not sides[0][1].primary_key:
+        return changes
+    try:
+        keys = {}
+        for number, names in enumerate(zip(*(table.primary_key for _, table in sides), strict=True)):
+            found = [
+                pc.struct_field(changes.column(side).combine_chunks(), [name])
+                for (side, _), name in zip(sides, names, strict=True)
+            ]
+            # An inserted row has values only on the newer side, a deleted one only on the older side.
+            keys[str(number)] = pc.coalesce(*found)
+        order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
+        return changes.take(order)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowInvalid):
+        return changes
+
+
+def rows_of(diff: DrawnDiff, changes: "pa.Table", names: Sequence[str]) -> list[DiffRow]:
+    """Return changes as rows with the cells of some columns."""
+    older_names = {change.column: change.before for change in diff.columns if change.change == "renamed"}
+    sides = {
+        "before": _values(changes, "before", [older_names.get(name) or name for name in names]),
+        "after": _values(changes, "after", names),
+    }
+    rows = []
+    kinds, changed = changes.column("change").to_pylist(), changes.column("columns").to_pylist()
+    for number, (kind, columns) in enumerate(zip(kinds, changed, strict=True)):
+        cells = tuple(
+            DiffCell(
+                before=_cell(sides["before"][at], number),
+                after=_cell(sides["after"][at], number),
+                is_changed=name in columns,
+            )
+            for at, name in enumerate(names)
+        )
+        rows.append(DiffRow(change=kind, cells=cells))
+    return rows
+
+
+def _values(changes: "pa.Table", side: str, names: Sequence[str]) -> list[list[Any] | None]:
+    """Return the values of columns on one side, None for a column that this side does not have."""
+    import pyarrow.compute as pc
+
+    rows = changes.column(side).combine_chunks()
+    known = rows.type.names
+    return [python_values(pc.struct_field(rows, [name])) if name in known else None for name in names]
+
+
+def _cell(values: list[Any] | None, number: int) -> Cell:
+    return NULL if values is None else cell_of(values[number])
