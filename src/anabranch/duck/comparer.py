@@ -4,7 +4,6 @@ import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -30,21 +29,6 @@ def single_comparer() -> "DuckComparer":
     return DuckComparer(Database(threads=1))
 
 
-class _Question(Protocol):
-    """A comparison or merge as SQL, and what DuckDB answers as rows."""
-
-    schema: pa.Schema
-
-    @property
-    def sides(self) -> Sequence[Side]: ...
-
-    def query(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Show the rows to DuckDB, and return the query that matches them."""
-        ...
-
-    def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch: ...
-
-
 class DuckComparer:
     """Compares rows; may be used from many threads."""
 
@@ -68,7 +52,7 @@ class DuckComparer:
     def merge(self, merge: RowMerge) -> pa.RecordBatchReader:
         return self._read(_Merge(merge))
 
-    def _read(self, asked: _Question) -> pa.RecordBatchReader:
+    def _read(self, asked: "_Comparison | _Merge") -> pa.RecordBatchReader:
         def batches() -> Iterator[pa.RecordBatch]:
             with self._answering(asked.sides) as connection:
                 connection.execute(asked.query(connection))
@@ -175,7 +159,7 @@ class _Comparison:
         for side in self.sides:
             side.register(connection)
         if self._keys:
-            keys = [_has_same_key([pair.older], pair.newer) for pair in self._keys]
+            keys = [is_same_key([pair.older], pair.newer) for pair in self._keys]
             return f"given_o o FULL JOIN given_n n ON {' AND '.join(keys)}"
         # One side has no such table, so nothing can match.
         if not self._older.columns or not self._newer.columns:
@@ -320,9 +304,9 @@ class _Merge:
                 "given_o o FULL JOIN given_n n ON o.row_id = n.row_id "
                 "LEFT JOIN given_p p ON p.row_id = o.row_id LEFT JOIN given_q q ON q.row_id = o.row_id"
             )
-        of_source = [_has_same_key([o], n) for o, n, _, _ in self._keys]
-        of_base = [_has_same_key([n, o], p) for o, n, p, _ in self._keys]
-        of_target = [_has_same_key([n, o], q) for o, n, _, q in self._keys]
+        of_source = [is_same_key([o], n) for o, n, _, _ in self._keys]
+        of_base = [is_same_key([n, o], p) for o, n, p, _ in self._keys]
+        of_target = [is_same_key([n, o], q) for o, n, _, q in self._keys]
         return (
             f"given_o o FULL JOIN given_n n ON {' AND '.join(of_source)} "
             f"LEFT JOIN given_p p ON {' AND '.join(of_base)} LEFT JOIN given_q q ON {' AND '.join(of_target)}"
@@ -366,9 +350,3 @@ class _Merge:
         by_both = f"{column.by_source.differs} AND {self._base.is_there} AND {column.by_target.differs}"
         is_new = f"(NOT {self._older.is_there} OR ({self._source_has_both} AND {by_both}))"
         return f"{self._source.is_there} AND {self._target.is_there} AND {is_new} AND {column.between.differs}"
-
-
-def _has_same_key(ones: Sequence[Column | None], other: Column | None) -> str:
-    """Whether a key column has the value of the first of others that is not null. A side without rows has no column."""
-    known = [column for column in ones if column is not None]
-    return "false" if other is None or not known else is_same_key(known, other)

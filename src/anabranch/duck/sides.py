@@ -166,10 +166,13 @@ class Pair:
         return older, newer
 
 
-def is_same_key(one: Sequence[Column], other: Column) -> str:
-    """Whether a key column has the value that the first of some others has that is not null."""
-    *ones, last = _comparable([*one, other])
-    return f"(coalesce({', '.join(ones)}) = {last})" if len(ones) > 1 else f"({ones[0]} = {last})"
+def is_same_key(ones: Sequence[Column | None], other: Column | None) -> str:
+    """Whether a key column has the value of the first of others that is not null. A side without rows has no column."""
+    known = [column for column in ones if column is not None]
+    if other is None or not known:
+        return "false"
+    *first, last = _comparable([*known, other])
+    return f"(coalesce({', '.join(first)}) = {last})" if len(first) > 1 else f"({first[0]} = {last})"
 
 
 def _comparable(columns: Sequence[Column]) -> list[str]:

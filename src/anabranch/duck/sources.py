@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
-from anabranch.display import to_datetime
 from anabranch.duck.statement import SYSTEM_BUCKET, Statement, TableUse
 from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableNotFoundError
 from anabranch.files.formats import format_of_name
@@ -19,72 +17,43 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot
 
-_TIME = pa.timestamp("us", tz="UTC")
-_TEXTS = pa.list_(pa.string())
+_TEXTS, _TIME = pa.list_(pa.string()), pa.timestamp("us", tz="UTC")
+# The columns of system tables that are not texts.
+_TYPES = {
+    "created_at": _TIME,
+    "expires_at": _TIME,
+    "metadata": pa.map_(pa.string(), pa.string()),
+    "primary_key": _TEXTS,
+    "row_count": pa.int64(),
+    "tables": _TEXTS,
+    "version": pa.int64(),
+}
 
-_BRANCHES = pa.schema(
-    [
-        ("name", pa.string()),
-        ("mode", pa.string()),
-        ("parent", pa.string()),
-        ("parent_commit_id", pa.string()),
-        ("head_commit_id", pa.string()),
-        ("version", pa.int64()),
-        ("created_at", _TIME),
-        ("created_by", pa.string()),
-        ("description", pa.string()),
-        ("expires_at", _TIME),
-    ]
+
+def _schema(names: str) -> pa.Schema:
+    return pa.schema([(name, _TYPES.get(name, pa.string())) for name in names.split()])
+
+
+_BRANCHES = _schema(
+    "name mode parent parent_commit_id head_commit_id version created_at created_by description expires_at"
 )
-_TABLES = pa.schema(
-    [
-        ("table_key", pa.string()),
-        ("bucket", pa.string()),
-        ("name", pa.string()),
-        ("row_count", pa.int64()),
-        ("primary_key", _TEXTS),
-        ("dataset", pa.string()),
-        ("home", pa.string()),
-        ("lance_version", pa.string()),
-    ]
-)
+_TABLES = _schema("table_key bucket name row_count primary_key dataset home lance_version")
 _BRANCH_TABLES = pa.schema([("branch", pa.string()), *_TABLES])
-_COMMITS = pa.schema(
-    [
-        ("commit_id", pa.string()),
-        ("branch", pa.string()),
-        ("version", pa.int64()),
-        ("parent_commit_id", pa.string()),
-        ("merged_parent_commit_id", pa.string()),
-        ("actor", pa.string()),
-        ("created_at", _TIME),
-        ("message", pa.string()),
-        ("kind", pa.string()),
-        ("metadata", pa.map_(pa.string(), pa.string())),
-        ("tables", _TEXTS),
-    ]
+_COMMITS = _schema(
+    "commit_id branch version parent_commit_id merged_parent_commit_id actor created_at message kind metadata tables"
 )
-_TAGS = pa.schema(
-    [
-        ("name", pa.string()),
-        ("commit_id", pa.string()),
-        ("created_at", _TIME),
-        ("created_by", pa.string()),
-        ("description", pa.string()),
-    ]
-)
-_REFS = pa.schema([("name", pa.string()), ("kind", pa.string()), ("commit_id", pa.string())])
+_TAGS = _schema("name commit_id created_at created_by description")
+_REFS = _schema("name kind commit_id")
 
 
 def _branches(repository: Repository, _: Snapshot) -> pa.Table:
     """The branches, internal ones apart."""
-    infos = repository.branch_list()
-    return _table(_BRANCHES, ({name: getattr(info, name) for name in _BRANCHES.names} for info in infos))
+    return _table_of(_BRANCHES, repository.branch_list())
 
 
 def _tables(_: Repository, snapshot: Snapshot) -> pa.Table:
     """The tables of the ref."""
-    return _table(_TABLES, _rows_of(snapshot))
+    return pa.Table.from_pylist(_rows_of(snapshot), _TABLES)
 
 
 def _branch_tables(repository: Repository, _: Snapshot) -> pa.Table:
@@ -93,7 +62,7 @@ def _branch_tables(repository: Repository, _: Snapshot) -> pa.Table:
     for info in repository.branch_list():
         known, written = _rows_of(repository.snapshot_of(info.name)), EngineAccess(repository).list_written(info.name)
         rows += ({"branch": info.name, **row} for row in known if row["table_key"] in written)
-    return _table(_BRANCH_TABLES, rows)
+    return pa.Table.from_pylist(rows, _BRANCH_TABLES)
 
 
 def _rows_of(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -114,46 +83,27 @@ def _rows_of(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 def _commits(_: Repository, snapshot: Snapshot) -> pa.Table:
     """The commits that led to the ref, newest first."""
-    return _table(
-        _COMMITS,
-        (
-            {
-                "commit_id": commit.graph_commit_id,
-                "branch": commit.branch,
-                "version": commit.manifest_version,
-                "parent_commit_id": commit.parent_commit_id,
-                "merged_parent_commit_id": commit.merged_parent_commit_id,
-                "actor": commit.actor_id,
-                "created_at": commit.created_at,
-                "message": commit.message,
-                "kind": str(commit.kind),
-                "metadata": list(commit.metadata.items()),
-                "tables": commit.tables,
-            }
-            for commit in snapshot.iter_commits()
-        ),
-    )
+    return _table_of(_COMMITS, snapshot.iter_commits(), commit_id="id", version="manifest_version", actor="actor_id")
 
 
 def _tags(repository: Repository, _: Snapshot) -> pa.Table:
-    infos = repository.tag_list()
-    return _table(_TAGS, ({name: getattr(info, name) for name in _TAGS.names} for info in infos))
+    return _table_of(_TAGS, repository.tag_list())
 
 
 def _refs(repository: Repository, _: Snapshot) -> pa.Table:
     """Branches and tags in one."""
     heads = [(info.name, "branch", info.head_commit_id) for info in repository.branch_list()]
     marks = [(info.name, "tag", info.commit_id) for info in repository.tag_list()]
-    return _table(_REFS, (dict(zip(_REFS.names, row, strict=True)) for row in [*heads, *marks]))
+    return pa.Table.from_pylist([dict(zip(_REFS.names, row, strict=True)) for row in [*heads, *marks]], _REFS)
 
 
-def _table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    times = [field.name for field in schema if field.type == _TIME]
-    return pa.Table.from_pylist([{**row, **{name: _time(row[name]) for name in times}} for row in rows], schema)
-
-
-def _time(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else to_datetime(microseconds)
+def _table_of(schema: pa.Schema, values: Iterable[object], **attributes: str) -> pa.Table:
+    """Return a row for each value. A column is the attribute of its name, or of the name given for it."""
+    rows = [{name: getattr(value, attributes.get(name, name)) for name in schema.names} for value in values]
+    for row in rows:
+        # Arrow makes a map of pairs only.
+        row.update({name: [*found.items()] for name, found in row.items() if isinstance(found, Mapping)})
+    return pa.Table.from_pylist(rows, schema)
 
 
 SYSTEM_TABLES: Mapping[str, Callable[[Repository, Snapshot], pa.Table]] = MappingProxyType(
@@ -214,9 +164,7 @@ def find_sources(
     A table without a ref of its own that is in `replaced` shows those rows instead of its own.
     A branch is looked up once per query, however often and in whichever form the query names it.
     """
-    snapshots = _Snapshots(repository)
-    if snapshot is not None:
-        snapshots.know(ref, snapshot)
+    snapshots = _Snapshots(repository, {} if snapshot is None else {str(Ref.parse(ref)): snapshot})
     found: dict[tuple[str | None, _Target], Source] = {}
     taken: set[tuple[str | None, str, str]] = set()
     sources: list[Source] = []
@@ -238,12 +186,9 @@ def find_sources(
 
 
 class _Snapshots:
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: Repository, known: dict[str, Snapshot]) -> None:
         self._repository = repository
-        self._known: dict[str, Snapshot] = {}
-
-    def know(self, ref: str, snapshot: Snapshot) -> None:
-        self._known[str(Ref.parse(ref))] = snapshot
+        self._known = known
 
     def get(self, ref: str) -> Snapshot:
         parsed = Ref.parse(ref)

@@ -49,17 +49,11 @@ def mark_refs(sql: str) -> str:
     return "".join([*pieces, sql[at:]])
 
 
-def split_mark(schema: str) -> tuple[str, str | None]:
-    """The bucket and the ref of a marked name."""
-    bucket, mark, ref = schema.partition(_MARK)
-    return bucket, ref if mark else None
-
-
 def _marked(before: list[str], ref: str) -> tuple[int, str]:
     """How many of the words before AT name the table, and what to write instead of them."""
     padded = ["", "", "", *before]
     if padded[-2] == ".":
-        return 3, f"{_quoted(unquoted(padded[-3]), ref)}.{padded[-1]}"
+        return 3, f"{quoted(unquoted(padded[-3]) + _MARK + ref)}.{padded[-1]}"
     if padded[-2].upper() not in _BEFORE_A_TABLE:
         raise InvalidExpressionError(
             f"AT '{ref}' does not follow a table", hint=f"write it before the alias: in_c_sales.orders AT '{ref}' AS o"
@@ -67,15 +61,15 @@ def _marked(before: list[str], ref: str) -> tuple[int, str]:
     bucket, dot, table = unquoted(padded[-1]).partition(".")
     if not dot:
         bucket, table = SYSTEM_BUCKET, bucket
-    return 1, f'{_quoted(bucket, ref)}."{table.replace(chr(34), chr(34) * 2)}"'
+    return 1, f"{quoted(bucket + _MARK + ref)}.{quoted(table)}"
 
 
 def unquoted(name: str) -> str:
     return name[1:-1].replace(name[0] * 2, name[0]) if name[:1] in ('"', "'") else name
 
 
-def _quoted(bucket: str, ref: str) -> str:
-    return '"' + f"{bucket}{_MARK}{ref}".replace('"', '""') + '"'
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 # Possessive, like a parser: comments count as space and are never read a second time.
@@ -123,10 +117,6 @@ class Statement:
                 "the names of its tables cannot be determined", hint="write the SQL in another way"
             )
         return self.prefix + text
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def parse_statement(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
@@ -215,7 +205,8 @@ def _iter_tables(tree: Any) -> Iterator[Any]:
         for entry in node.get("cte_map", {}).get("map", ()):
             with_itself = visible | {entry["key"].lower()}
             # In its own body only a recursive expression sees itself. Elsewhere the name means the table.
-            todo.append((entry["value"], with_itself if _is_recursive(entry) else visible))
+            is_recursive = entry["value"]["query"]["node"]["type"] == "RECURSIVE_CTE_NODE"
+            todo.append((entry["value"], with_itself if is_recursive else visible))
             visible = with_itself
         todo += ((child, visible) for key, child in node.items() if key != "cte_map")
 
@@ -231,50 +222,6 @@ def _iter_parameters(tree: Any) -> Iterator[str]:
             if node.get("class") == "PARAMETER":
                 yield str(node["identifier"])
             todo += node.values()
-
-
-def _is_recursive(entry: Any) -> bool:
-    return bool(entry["value"]["query"]["node"]["type"] == "RECURSIVE_CTE_NODE")
-
-
-def _check(node: Any) -> None:
-    if node.get("type") == "TABLE_FUNCTION":
-        check_table_function(node["function"].get("function_name", ""))
-    elif isinstance(node.get("function_name"), str):
-        check_function(node["function_name"])
-    # It would list DuckDB's own catalogs, not the tables of the repository.
-    elif node.get("type") == "SHOW_REF" and node.get("query") is None:
-        raise InvalidExpressionError(
-            f"SHOW {node.get('table_name') or 'ALL'} is not allowed",
-            hint="use SELECT * FROM tables, or DESCRIBE a.table",
-        )
-
-
-def _use_of(node: Any, body: bytes) -> TableUse:
-    parts = [part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part]
-    written = ".".join(parts)
-    if node["catalog_name"]:
-        raise TableNotFoundError(
-            f"there is no table '{written}'",
-            hint=f"write its bucket and name, such as {'.'.join(parts[1:])}; for another branch add AT '{parts[0]}'",
-        )
-    if node.get("at_clause") is not None:
-        raise InvalidExpressionError(f"table '{written}' has an AT (...)", hint="write it like AT 'main~3'")
-    # The name is replaced in the text at this position. If DuckDB's position and the text disagree, refuse instead of
-    # replacing something else.
-    match = _NAME.match(body, node["query_location"])
-    if match is None or _parts_of(match.group().decode()) != [part.lower() for part in parts]:
-        raise InvalidExpressionError(f"table '{written}' cannot be found in the SQL", hint="write it in another way")
-    bucket, ref = split_mark(node["schema_name"])
-    table = node["table_name"]
-    if not bucket and table.count(".") == 1:
-        bucket, table = table.split(".")
-    return TableUse(bucket=bucket or None, table=table, ref=ref, start=match.start(), end=match.end())
-
-
-def _parts_of(name: str) -> list[str]:
-    found = (match.group(1) for match in _PARTS.finditer(name))
-    return [unquoted(part).lower() for part in found if part]
 
 
 # Table functions read files, other processes' memory, settings and SQL in strings; only those that compute are let in.
@@ -299,14 +246,47 @@ _FORBIDDEN = frozenset(
 )
 
 
-def check_table_function(name: str) -> None:
-    if name.lower() not in _TABLE_FUNCTIONS:
+def _check(node: Any) -> None:
+    if node.get("type") == "TABLE_FUNCTION":
+        name = node["function"].get("function_name", "")
+        if name.lower() not in _TABLE_FUNCTIONS:
+            raise InvalidExpressionError(
+                f"the table function {name} is not allowed",
+                hint=f"name a table of the repository, or use {', '.join(sorted(_TABLE_FUNCTIONS))}",
+            )
+    elif isinstance(name := node.get("function_name"), str):
+        if name.lower() in _FORBIDDEN:
+            raise InvalidExpressionError(f"the function {name} is not allowed", hint="leave it out")
+    # It would list DuckDB's own catalogs, not the tables of the repository.
+    elif node.get("type") == "SHOW_REF" and node.get("query") is None:
         raise InvalidExpressionError(
-            f"the table function {name} is not allowed",
-            hint=f"name a table of the repository, or use {', '.join(sorted(_TABLE_FUNCTIONS))}",
+            f"SHOW {node.get('table_name') or 'ALL'} is not allowed",
+            hint="use SELECT * FROM tables, or DESCRIBE a.table",
         )
 
 
-def check_function(name: str) -> None:
-    if name.lower() in _FORBIDDEN:
-        raise InvalidExpressionError(f"the function {name} is not allowed", hint="leave it out")
+def _use_of(node: Any, body: bytes) -> TableUse:
+    parts = [part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part]
+    written = ".".join(parts)
+    if node["catalog_name"]:
+        raise TableNotFoundError(
+            f"there is no table '{written}'",
+            hint=f"write its bucket and name, such as {'.'.join(parts[1:])}; for another branch add AT '{parts[0]}'",
+        )
+    if node.get("at_clause") is not None:
+        raise InvalidExpressionError(f"table '{written}' has an AT (...)", hint="write it like AT 'main~3'")
+    # The name is replaced in the text at this position. If DuckDB's position and the text disagree, refuse instead of
+    # replacing something else.
+    match = _NAME.match(body, node["query_location"])
+    if match is None or _parts_of(match.group().decode()) != [part.lower() for part in parts]:
+        raise InvalidExpressionError(f"table '{written}' cannot be found in the SQL", hint="write it in another way")
+    bucket, mark, ref = node["schema_name"].partition(_MARK)
+    table = node["table_name"]
+    if not bucket and table.count(".") == 1:
+        bucket, table = table.split(".")
+    return TableUse(bucket=bucket or None, table=table, ref=ref if mark else None, start=match.start(), end=match.end())
+
+
+def _parts_of(name: str) -> list[str]:
+    found = (match.group(1) for match in _PARTS.finditer(name))
+    return [unquoted(part).lower() for part in found if part]
