@@ -1,7 +1,7 @@
 """The values that a repository consists of: commits, table entries, log entries. All of them are immutable."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NoReturn
@@ -204,18 +204,12 @@ class CommitRecord:
     @property
     def sources(self) -> tuple[str, ...]:
         """The commits that this one was made from: its parents first, then those that only tables came from."""
-        commit = self.commit
-        found = (commit.parent_commit_id, commit.merged_parent_commit_id, self.made_on, self.taken_from)
-        return tuple(dict.fromkeys(source for source in found if source is not None))
+        return tuple(dict.fromkeys(filter(None, (*self.commit.parents, self.made_on, self.taken_from))))
 
     @property
     def has_tables_of_main(self) -> bool:
         """Whether some tables may be main's, not the parent's: it was made on a live branch, or froze one."""
         return self.made_on is not None
-
-    def pinned(self) -> "CommitRecord":
-        """Return the commit as the head of a pinned branch: its tables do not follow main."""
-        return replace(self, main_id=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

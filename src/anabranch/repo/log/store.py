@@ -191,7 +191,7 @@ def pin_view(repo_store: RepoStore, entry: LogEntry, view: View, *, message: str
     If no commit holds the tables of the view, because main has moved below a live branch, store one that does.
     """
     if view.is_recorded:
-        return replace(entry, head=view.record.pinned())
+        return replace(entry, head=replace(view.record, main_id=None))
     # `Commits.make` numbers a commit after the entry that it follows, and this commit belongs to the planned entry
     # itself.
     before = replace(entry, number=entry.number - 1)

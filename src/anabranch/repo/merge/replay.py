@@ -150,7 +150,7 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
         is_moved = True
         if head.state.is_live:
             return repo_store.heads.next_entry(head, request.event, at=at, head=newest, own=view.own)
-        return repo_store.heads.next_entry(head, request.event, at=at, head=newest.pinned())
+        return repo_store.heads.next_entry(head, request.event, at=at, head=replace(newest, main_id=None))
 
     entry = move_branch(repo_store, request.combiner.branch, decide, made=made, attempts=_MAX_ATTEMPTS)
     if not is_moved:
