@@ -202,7 +202,7 @@ _CHUNK = 4 << 20
 Watch = Callable[[int], None]
 
 
-class _ChunkStream(io.RawIOBase):
+class ChunkStream(io.RawIOBase):
     """A stream over pieces that arrive one after the other."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
@@ -215,8 +215,11 @@ class _ChunkStream(io.RawIOBase):
 
     def readinto(self, buffer: object) -> int:
         target = memoryview(buffer)  # type: ignore[arg-type]
-        if not self._held:
-            self._held = memoryview(next(self._chunks, b""))
+        # An empty piece is not the end.
+        while not self._held:
+            if (chunk := next(self._chunks, None)) is None:
+                return 0
+            self._held = memoryview(chunk)
         count = min(len(target), len(self._held))
         target[:count] = self._held[:count]
         self._held = self._held[count:]
@@ -272,7 +275,7 @@ def _unpacked(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
     if file.compression is Compression.NONE:
         yield from _stored(file, watch)
         return
-    packed = pa.PythonFile(_ChunkStream(_stored(file, watch)), mode="r")
+    packed = pa.PythonFile(ChunkStream(_stored(file, watch)), mode="r")
     try:
         with pa.CompressedInputStream(packed, file.compression.value) as stream:
             while piece := stream.read(_CHUNK):

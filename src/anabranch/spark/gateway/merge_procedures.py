@@ -8,10 +8,9 @@ from anabranch.errors import InvalidInputError
 from anabranch.hints import Door, words_at
 from anabranch.json_values import json_value
 from anabranch.repo.history.comparer import Choice
-from anabranch.repo.merge.conflicts import Operation
 from anabranch.repo.merge.plan import ReplayResult
-from anabranch.repo.merge.resolve import Strategy
-from anabranch.spark.gateway.procedures import Call, Rows, columns_of, optional, procedure, required
+from anabranch.spark.gateway.procedures import Call, Rows, id_of, optional, procedure, required
+from anabranch.spark.gateway.requests import columns_of, values_of
 
 # How conflicts are decided. Resolutions are JSON: a list of objects as `conflicts` returns them, with take or value.
 _DECISIONS = optional("strategy", resolvers="MAP<STRING, STRING>", resolutions="STRING")
@@ -19,34 +18,21 @@ _DECISIONS = optional("strategy", resolvers="MAP<STRING, STRING>", resolutions="
 _PUBLISHING = optional(
     metadata="MAP<STRING, STRING>", checks="MAP<STRING, STRING>", expected_head="STRING", dry_run="BOOLEAN"
 )
+_PUBLISHED = "metadata checks expected_head dry_run"
 _COUNTS = "inserted updated deleted"
 
 
-def _decisions(call: Call) -> dict[str, Any]:
-    """Return the arguments `_DECISIONS` of a call."""
-    text = call.get("resolutions")
-    try:
-        resolutions = None if text is None else json.loads(text)
-    except ValueError as err:
-        raise InvalidInputError(
-            f"the resolutions are not JSON: {err}", hint="pass a list of objects as JSON text"
-        ) from err
-    return {
-        "strategy": call.get("strategy", Strategy.FAIL),
-        "resolvers": call.get("resolvers"),
-        "resolutions": resolutions,
-    }
-
-
-def _decisions_and_publishing(call: Call) -> dict[str, Any]:
-    """Return the arguments `_DECISIONS` and `_PUBLISHING` of a call."""
-    return {
-        **_decisions(call),
-        "metadata": call.get("metadata"),
-        "checks": call.get("checks", {}),
-        "expected_head": call.get("expected_head"),
-        "dry_run": call.get("dry_run", False),
-    }
+def _given(call: Call, names: str = "") -> dict[str, Any]:
+    """Return the arguments of `_DECISIONS`, and others by their names, without those that were left out."""
+    given = call.given(f"strategy resolvers resolutions {names}")
+    if "resolutions" in given:
+        try:
+            given["resolutions"] = json.loads(given["resolutions"])
+        except ValueError as err:
+            raise InvalidInputError(
+                f"the resolutions are not JSON: {err}", hint="pass a list of objects as JSON text"
+            ) from err
+    return given
 
 
 def _as_json(value: Any) -> str | None:
@@ -67,32 +53,19 @@ def merge(call: Call) -> Rows:
     result = call.repository.merge(
         call["source"],
         into=call.get("into", call.branch),
-        message=call.get("message"),
-        squash=call.get("squash", False),
-        ff_only=call.get("ff_only", False),
-        expected_source=call.get("expected_source"),
-        keep_decisions=call.get("keep_decisions", False),
         engine=Choice.LOCAL,
-        **_decisions_and_publishing(call),
+        **_given(call, f"message squash ff_only keep_decisions expected_source {_PUBLISHED}"),
     )
     hints: dict[str, list[str]] = {}
     for gap in result.plan.strategy_gaps:
         hints.setdefault(gap.table, []).append(words_at(Door.SPARK_SQL, gap.hint))
-    about = {
-        "outcome": result.outcome.value,
-        "commit": None if result.commit is None else result.commit.graph_commit_id,
-    }
+    about = {"outcome": result.outcome.value, "commit": id_of(result.commit)}
     tables = [
         {
             **about,
-            "table": plan.table,
-            "action": plan.action,
-            "taken_from": plan.taken_from,
+            **values_of(plan, "table action taken_from conflicts"),
+            **values_of(plan.counts, _COUNTS),
             "hint": "; ".join(hints.get(plan.table, ())) or None,
-            "inserted": plan.counts.inserted,
-            "updated": plan.counts.updated,
-            "deleted": plan.counts.deleted,
-            "conflicts": plan.conflicts,
         }
         for plan in result.plan.tables
     ]
@@ -109,28 +82,11 @@ def merge(call: Call) -> Rows:
     columns=columns_of("table kind key column base source target problem path hint decision"),
 )
 def conflicts(call: Call) -> Rows:
-    found = call.repository.conflicts(
-        call["source"],
-        into=call.get("into", call.branch),
-        by=call.get("by", Operation.MERGE),
-        include_decided=call.get("include_decided", False),
-        engine=Choice.LOCAL,
-        **_decisions(call),
-    )
-    for conflict in found:
-        yield {
-            "table": conflict.table,
-            "kind": str(conflict.kind),
-            "key": _as_json(conflict.key),
-            "column": conflict.column,
-            "base": _as_json(conflict.base),
-            "source": _as_json(conflict.source),
-            "target": _as_json(conflict.target),
-            "problem": conflict.problem,
-            "path": conflict.path,
-            "hint": words_at(Door.SPARK_SQL, conflict.hint) or None,
-            "decision": _as_json(conflict.decision),
-        }
+    into, given = call.get("into", call.branch), _given(call, "by include_decided")
+    for conflict in call.repository.conflicts(call["source"], into=into, engine=Choice.LOCAL, **given):
+        values = {name: _as_json(getattr(conflict, name)) for name in ("key", "base", "source", "target", "decision")}
+        hint = words_at(Door.SPARK_SQL, conflict.hint) or None
+        yield values_of(conflict, "table column problem path", kind=str(conflict.kind), hint=hint, **values)
 
 
 @procedure(
@@ -146,15 +102,9 @@ def diff(call: Call) -> Rows:
     for table in found.tables:
         if table.is_empty:
             continue
-        yield {
-            "table": table.key,
-            "change": table.change.value,
-            "inserted": table.counts.inserted,
-            "updated": table.counts.updated,
-            "deleted": table.counts.deleted,
-            "renamed_from": table.renamed_from,
-            "columns": ", ".join(f"{change.column} {change.change}" for change in table.columns) or None,
-        }
+        columns = ", ".join(f"{change.column} {change.change}" for change in table.columns) or None
+        counts = values_of(table.counts, _COUNTS)
+        yield values_of(table, "change renamed_from", table=table.key, columns=columns, **counts)
 
 
 @procedure(
@@ -204,27 +154,18 @@ def cherry_pick(call: Call) -> Rows:
 )
 def rebase(call: Call) -> Rows:
     onto = call.get("onto", "main")
-    return _replayed(call.repository.rebase(call["branch"], onto=onto, **_decisions_and_publishing(call)))
+    return _replayed(call.repository.rebase(call["branch"], onto=onto, **_given(call, _PUBLISHED)))
 
 
 def _picked(call: Call, pick: Callable[..., ReplayResult]) -> Rows:
-    branch, message = call.get("branch", call.branch), call.get("message")
-    return _replayed(pick(call["commit"], branch=branch, message=message, **_decisions_and_publishing(call)))
+    return _replayed(pick(call["commit"], branch=call.target, **_given(call, f"message {_PUBLISHED}")))
 
 
 def _replayed(done: ReplayResult) -> Rows:
     """Return the new commits, or, of a dry run, what each commit would change."""
     for commit in done.commits:
-        yield {
-            "commit": commit.graph_commit_id,
-            "message": commit.message,
-            "tables": ", ".join(commit.tables),
-            "conflicts": 0,
-        }
+        tables = ", ".join(commit.tables)
+        yield {"commit": commit.graph_commit_id, "message": commit.message, "tables": tables, "conflicts": 0}
     for plan in done.plan:
-        yield {
-            "commit": plan.commit_id,
-            "message": plan.message,
-            "tables": ", ".join(table.table for table in plan.tables),
-            "conflicts": plan.conflict_count,
-        }
+        tables, count = ", ".join(table.table for table in plan.tables), plan.conflict_count
+        yield {"commit": plan.commit_id, "message": plan.message, "tables": tables, "conflicts": count}

@@ -14,6 +14,7 @@ from anabranch.errors import InvalidInputError
 from anabranch.format.bases import list_data_files
 from anabranch.format.scan import check_nearest
 from anabranch.repo.history.changes import TableFeed, change_feed
+from anabranch.repo.history.table_history import TableChange
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
 from anabranch.spark.change_feed import (
@@ -26,11 +27,17 @@ from anabranch.spark.change_feed import (
     plan_pieces,
     read_pieces,
 )
-from anabranch.spark.gateway.requests import Request, TableName, split_from_json, split_to_json
+from anabranch.spark.gateway.requests import (
+    Request,
+    TableName,
+    columns_of,
+    split_from_json,
+    split_to_json,
+    values_of,
+)
 from anabranch.spark.options import FeedOptions, TableLocation
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 
-_TIME = pa.timestamp("us", tz="UTC")
 _CHANGES = "changes"
 _NEAREST = "nearest"
 _OPTIONS = {_CHANGES: ("since", "until"), _NEAREST: ("column", "vector", "k", "where")}
@@ -91,8 +98,11 @@ def plan_metadata(request: Request) -> dict[str, Any]:
     if kind != _CHANGES:
         return {"splits": [{}]}
     until = options.get("until", source.commit)
-    changes = list(source.feed.iter_states(since=options.get("since"), until=until))
-    return {"splits": [[_piece_to_json(piece) for piece in part] for part in plan_pieces(source.feed, changes)]}
+    return _plan(source.feed, list(source.feed.iter_states(since=options.get("since"), until=until)))
+
+
+def _plan(feed: TableFeed, changes: Sequence[TableChange]) -> dict[str, Any]:
+    return {"splits": [[_piece_to_json(piece) for piece in part] for part in plan_pieces(feed, changes)]}
 
 
 def read_metadata(request: Request) -> None:
@@ -111,8 +121,8 @@ def read_metadata(request: Request) -> None:
         found = source.snapshot[source.key].nearest(wanted.column, wanted.vector, k=wanted.k, where=wanted.where)
         batches = iter(found.to_batches())
     else:
-        table = _TABLES[kind]
-        batches = iter(pa.Table.from_pylist(table.rows(source), table.schema).to_batches())
+        schema, rows = _TABLES[kind]
+        batches = iter(pa.Table.from_pylist(list(rows(source)), schema).to_batches())
     request.send_rows(as_shown(batches, shown), shown)
 
 
@@ -122,7 +132,7 @@ def _shown(source: _Source, kind: str) -> StructType:
     if kind == _NEAREST:
         columns = shown_schema(source.snapshot[source.key].schema)
         return StructType([*columns.fields, StructField("_distance", FloatType())])
-    return shown_schema(_TABLES[kind].schema)
+    return shown_schema(_TABLES[kind][0])
 
 
 def _only_inserted(batches: Iterator[pa.RecordBatch], key: str, *, skip_others: bool) -> Iterator[pa.RecordBatch]:
@@ -203,8 +213,7 @@ def find_offset(request: Request) -> dict[str, Any]:
 def plan_stream(request: Request) -> dict[str, Any]:
     """Answer the parts of what happened between two offsets."""
     follower, _ = _follower(request)
-    changes = follower.changes(request["start"], request["end"])
-    return {"splits": [[_piece_to_json(piece) for piece in part] for part in plan_pieces(follower.feed, changes)]}
+    return _plan(follower.feed, follower.changes(request["start"], request["end"]))
 
 
 def _follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
@@ -256,116 +265,57 @@ def _piece_from_json(feed: TableFeed, repository: Repository, found: Mapping[str
 # The others
 
 
-def _history(source: _Source) -> list[dict[str, Any]]:
-    changes = list(source.feed.iter_states(since=None, until=source.commit))
-    return [
-        {
-            "commit": change.commit.graph_commit_id,
-            "branch": change.commit.branch,
-            "version": change.commit.manifest_version,
-            "time": change.commit.created,
-            "actor": change.commit.actor_id,
-            "kind": str(change.commit.kind),
-            "message": change.commit.message,
-            "metadata": list(change.commit.metadata.items()),
-            "parent": change.commit.parent_commit_id,
-            "merged_parent": change.commit.merged_parent_commit_id,
-            "rows_before": None if change.before is None else change.before.rows,
-            "rows_after": None if change.after is None else change.after.rows,
-        }
-        for change in reversed(changes)
+_TEXT, _LONG, _TIME = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
+_HISTORY: tuple[tuple[str, pa.DataType, Callable[[TableChange], Any]], ...] = (
+    ("commit", _TEXT, lambda change: change.commit.graph_commit_id),
+    ("branch", _TEXT, lambda change: change.commit.branch),
+    ("version", _LONG, lambda change: change.commit.manifest_version),
+    ("time", _TIME, lambda change: change.commit.created),
+    ("actor", _TEXT, lambda change: change.commit.actor_id),
+    ("kind", _TEXT, lambda change: str(change.commit.kind)),
+    ("message", _TEXT, lambda change: change.commit.message),
+    ("metadata", pa.map_(_TEXT, _TEXT), lambda change: list(change.commit.metadata.items())),
+    ("parent", _TEXT, lambda change: change.commit.parent_commit_id),
+    ("merged_parent", _TEXT, lambda change: change.commit.merged_parent_commit_id),
+    ("rows_before", _LONG, lambda change: None if change.before is None else change.before.rows),
+    ("rows_after", _LONG, lambda change: None if change.after is None else change.after.rows),
+)
+_REFS = pa.schema(
+    [
+        ("name", _TEXT),
+        ("type", _TEXT),
+        ("commit", _TEXT),
+        ("version", _LONG),
+        ("mode", _TEXT),
+        ("parent", _TEXT),
+        ("protected", pa.bool_()),
+        ("created", _TIME),
+        ("description", _TEXT),
     ]
+)
 
 
-def _files(source: _Source) -> list[dict[str, Any]]:
+def _history(source: _Source) -> Iterator[Mapping[str, Any]]:
+    for change in reversed(list(source.feed.iter_states(since=None, until=source.commit))):
+        yield {name: value_of(change) for name, _, value_of in _HISTORY}
+
+
+def _files(source: _Source) -> Iterator[Mapping[str, Any]]:
     version_ref = source.snapshot[source.key].version_ref
-    return [
-        {
-            "path": file.uri,
-            "rows": file.rows,
-            "bytes": file.bytes,
-            "deletions": file.deletions,
-            "fragment": file.fragment,
-        }
-        for file in list_data_files(version_ref.home, version_ref.version)
-    ]
+    for file in list_data_files(version_ref.home, version_ref.version):
+        yield values_of(file, "rows bytes deletions fragment", path=file.uri)
 
 
-def _refs(source: _Source) -> list[dict[str, Any]]:
-    branches = [
-        {
-            "name": info.name,
-            "type": "branch",
-            "commit": info.head_commit_id,
-            "version": info.version,
-            "mode": info.mode.value,
-            "parent": info.parent,
-            "protected": info.is_protected,
-            "created": info.created,
-            "description": info.description,
-        }
-        for info in source.repository.branch_list()
-    ]
-    tags = [
-        {
-            "name": info.name,
-            "type": "tag",
-            "commit": info.commit_id,
-            "created": info.created,
-            "description": info.description,
-        }
-        for info in source.repository.tag_list()
-    ]
-    return [*branches, *tags]
+def _refs(source: _Source) -> Iterator[Mapping[str, Any]]:
+    for info in source.repository.branch_list():
+        about = {"type": "branch", "commit": info.head_commit_id, "protected": info.is_protected}
+        yield values_of(info, "name version mode parent created description", **about)
+    for tag in source.repository.tag_list():
+        yield values_of(tag, "name created description", type="tag", commit=tag.commit_id)
 
 
-@dataclass(frozen=True, slots=True)
-class _MetadataTable:
-    schema: pa.Schema
-    rows: Callable[[_Source], Sequence[dict[str, Any]]]
-
-
-_TEXT, _LONG = pa.string(), pa.int64()
-_TABLES: Mapping[str, _MetadataTable] = {
-    "history": _MetadataTable(
-        pa.schema(
-            [
-                ("commit", _TEXT),
-                ("branch", _TEXT),
-                ("version", _LONG),
-                ("time", _TIME),
-                ("actor", _TEXT),
-                ("kind", _TEXT),
-                ("message", _TEXT),
-                ("metadata", pa.map_(_TEXT, _TEXT)),
-                ("parent", _TEXT),
-                ("merged_parent", _TEXT),
-                ("rows_before", _LONG),
-                ("rows_after", _LONG),
-            ]
-        ),
-        _history,
-    ),
-    "files": _MetadataTable(
-        pa.schema(
-            [("path", _TEXT), ("rows", _LONG), ("bytes", _LONG), ("deletions", _LONG), ("fragment", _LONG)],
-        ),
-        _files,
-    ),
-    "refs": _MetadataTable(
-        pa.schema(
-            [
-                ("name", _TEXT),
-                ("type", _TEXT),
-                ("commit", _TEXT),
-                ("version", _LONG),
-                ("mode", _TEXT),
-                ("parent", _TEXT),
-                ("protected", pa.bool_()),
-                ("created", _TIME),
-                ("description", _TEXT),
-            ]
-        ),
-        _refs,
-    ),
+_TABLES: Mapping[str, tuple[pa.Schema, Callable[[_Source], Iterator[Mapping[str, Any]]]]] = {
+    "history": (pa.schema([(name, kind) for name, kind, _ in _HISTORY]), _history),
+    "files": (columns_of("path", longs="rows bytes deletions fragment"), _files),
+    "refs": (_REFS, _refs),
 }

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidInputError
 from anabranch.files.formats import CsvOptions
-from anabranch.format.staging import IndexKind, VectorOptions
+from anabranch.format.staging import VectorOptions
 from anabranch.repo.history.comparer import Choice
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
-from anabranch.spark.gateway.requests import Request
+from anabranch.spark.gateway.requests import Request, columns_of, values_of
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 
-_TEXT, _LONG, _FLAG = pa.string(), pa.int64(), pa.bool_()
 Rows = Iterable[Mapping[str, Any]]
 
 
@@ -38,6 +38,15 @@ class Call:
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.arguments.get(name, default)
+
+    @property
+    def target(self) -> str:
+        """The branch of the argument `branch`, else that of the session."""
+        return str(self.get("branch", self.branch))
+
+    def given(self, names: str) -> dict[str, Any]:
+        """Return the arguments of these names, without those that were left out. The names are separated by spaces."""
+        return {name: self.arguments[name] for name in names.split() if name in self.arguments}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +94,8 @@ def optional(*names: str, **typed: str) -> tuple[Parameter, ...]:
     return (*(Parameter(name) for name in names), *(Parameter(name, kind) for name, kind in typed.items()))
 
 
-def columns_of(texts: str = "", *, longs: str = "", flags: str = "") -> pa.Schema:
-    """Return the columns of an answer by their types. The names are separated by spaces."""
-    kinds = ((texts, _TEXT), (longs, _LONG), (flags, _FLAG))
-    return pa.schema([(name, kind) for names, kind in kinds for name in names.split()])
+def id_of(commit: GraphCommit | None) -> str | None:
+    return None if commit is None else commit.graph_commit_id
 
 
 def list_procedures(_: Request) -> dict[str, Any]:
@@ -141,14 +148,9 @@ _TAG = columns_of("tag commit")
 def branch_rows(*found: BranchInfo) -> list[dict[str, Any]]:
     """Return branches in the columns `BRANCH`."""
     return [
-        {
-            "branch": info.name,
-            "commit": info.head_commit_id,
-            "version": info.version,
-            "mode": info.mode.value,
-            "parent": info.parent,
-            "protected": info.is_protected,
-        }
+        values_of(
+            info, "version mode parent", branch=info.name, commit=info.head_commit_id, protected=info.is_protected
+        )
         for info in found
     ]
 
@@ -164,9 +166,8 @@ def create_branch(call: Call) -> Rows:
     info = call.repository.branch_create_from(
         call.get("source", call.branch),
         call["name"],
-        mode=call.get("mode", "pinned"),
-        description=call.get("description", ""),
         expires_in=None if hours is None else timedelta(hours=hours),
+        **call.given("mode description"),
     )
     return branch_rows(info)
 
@@ -216,9 +217,8 @@ def unprotect_branch(call: Call) -> Rows:
 
 @procedure("Name the commit of a ref.", required("name"), optional("ref", "description"), columns=_TAG)
 def tag(call: Call) -> Rows:
-    info = call.repository.tag_create(
-        call["name"], ref=call.get("ref", call.branch), description=call.get("description", "")
-    )
+    ref, description = call.get("ref", call.branch), call.get("description", "")
+    info = call.repository.tag_create(call["name"], ref=ref, description=description)
     return [{"tag": info.name, "commit": info.commit_id}]
 
 
@@ -237,16 +237,14 @@ def reset(call: Call) -> Rows:
 
 @procedure("Undo the last movement of a branch.", optional("branch"), columns=BRANCH)
 def undo(call: Call) -> Rows:
-    branch = call.get("branch", call.branch)
-    call.repository.undo(branch)
-    return branch_rows(call.repository.branch_get(branch))
+    call.repository.undo(call.target)
+    return branch_rows(call.repository.branch_get(call.target))
 
 
 @procedure("Redo the movement that the last undo undid.", optional("branch"), columns=BRANCH)
 def redo(call: Call) -> Rows:
-    branch = call.get("branch", call.branch)
-    call.repository.redo(branch)
-    return branch_rows(call.repository.branch_get(branch))
+    call.repository.redo(call.target)
+    return branch_rows(call.repository.branch_get(call.target))
 
 
 @procedure(
@@ -256,18 +254,9 @@ def redo(call: Call) -> Rows:
 )
 def compact(call: Call) -> Rows:
     # Procedures run in the gateway, which has no Spark session. The engine `spark` would start a second JVM.
-    done = call.repository.compact(call.get("tables"), branch=call.get("branch", call.branch), engine=Choice.LOCAL)
-    commit = None if done.commit is None else done.commit.graph_commit_id
-    return [
-        {
-            "table": table.table,
-            "rows": table.rows,
-            "fragments_before": table.fragments_before,
-            "fragments_after": table.fragments_after,
-            "commit": commit,
-        }
-        for table in done.tables
-    ]
+    done = call.repository.compact(call.get("tables"), branch=call.target, engine=Choice.LOCAL)
+    names = "table rows fragments_before fragments_after"
+    return [values_of(table, names, commit=id_of(done.commit)) for table in done.tables]
 
 
 @procedure(
@@ -281,13 +270,12 @@ def index(call: Call) -> Rows:
     commit = call.repository.index(
         call["table"],
         call["column"],
-        type=call.get("type", IndexKind.BTREE),
-        name=call.get("name"),
-        branch=call.get("branch", call.branch),
+        branch=call.target,
         vector=None if metric is None else VectorOptions(metric=metric),
+        **call.given("type name"),
     )
     name = call.get("name", f"{call['column']}_idx")
-    return [{"table": call["table"], "index": name, "commit": None if commit is None else commit.graph_commit_id}]
+    return [{"table": call["table"], "index": name, "commit": id_of(commit)}]
 
 
 @procedure(
@@ -297,14 +285,10 @@ def index(call: Call) -> Rows:
 )
 def gc(call: Call) -> Rows:
     days = call.get("keep_days")
-    report = call.repository.gc(
-        keep_newer_than=None if days is None else timedelta(days=days),
-        keep_last=call.get("keep_last"),
-        dry_run=call.get("dry_run", False),
-    )
+    keep = None if days is None else timedelta(days=days)
+    report = call.repository.gc(keep_newer_than=keep, **call.given("keep_last dry_run"))
     counts = {name: len(getattr(report, name)) for name in ("objects", "commits", "branches", "runs", "damaged")}
-    more = {"dry_run": report.dry_run, "bytes": report.bytes, "retained_commits": report.retained_commits}
-    return [{**counts, **more}]
+    return [values_of(report, "dry_run bytes retained_commits", **counts)]
 
 
 @procedure(
@@ -319,22 +303,13 @@ def load(call: Call) -> Rows:
         call["table"],
         call["source"],
         mode=call.get("mode", "append"),
-        branch=call.get("branch", call.branch),
+        branch=call.target,
         engine=Choice.LOCAL,
-        csv=_csv_options(call),
-        **_given(call, "format", "on_bad", "on_duplicate", "message", "primary_key"),
+        csv=CsvOptions(**call.given("delimiter header")),
+        **call.given("format on_bad on_duplicate message primary_key"),
     )
-    return [
-        {
-            "table": report.table,
-            "branch": report.branch,
-            "files": len(report.files),
-            "rows_read": report.rows_read,
-            "rows_loaded": report.rows_loaded,
-            "rows_rejected": report.rows_rejected,
-            "commit": report.commit_id,
-        }
-    ]
+    names = "table branch rows_read rows_loaded rows_rejected"
+    return [values_of(report, names, files=len(report.files), commit=report.commit_id)]
 
 
 @procedure(
@@ -349,26 +324,8 @@ def export(call: Call) -> Rows:
         call["table"],
         call["target"],
         ref=call.get("ref", call.branch),
-        where=call.get("where"),
-        csv=_csv_options(call),
-        **_given(call, "format", "columns", "limit", "overwrite"),
+        csv=CsvOptions(**call.given("delimiter header")),
+        **call.given("format where columns limit overwrite"),
     )
-    return [
-        {
-            "table": report.table,
-            "commit": report.commit_id,
-            "format": report.format,
-            "files": len(report.files),
-            "rows": report.rows,
-            "bytes": report.bytes_written,
-        }
-    ]
-
-
-def _csv_options(call: Call) -> CsvOptions:
-    return CsvOptions(delimiter=call.get("delimiter"), header=call.get("header", True))
-
-
-def _given(call: Call, *names: str) -> dict[str, Any]:
-    """Return these arguments of a call, without those that were left out."""
-    return {name: call[name] for name in names if name in call.arguments}
+    counts = {"files": len(report.files), "bytes": report.bytes_written}
+    return [values_of(report, "table format rows", commit=report.commit_id, **counts)]

@@ -16,6 +16,7 @@ A table name in Spark SQL is `bucket.table`, then a state to read, then a metada
 """
 
 import base64
+import io
 import json
 import socket
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from anabranch.errors import InvalidInputError, InvalidNameError, TableNotFoundError
+from anabranch.files.sources import ChunkStream
 from anabranch.format.splits import Split
 from anabranch.ids import TableKey
 from anabranch.repo.repository import Repository
@@ -186,7 +188,8 @@ class Request:
     def read_rows(self) -> pa.RecordBatchReader:
         """Read the rows that follow the request."""
         self._pieces = self._frames.read_arrow()
-        return pa.ipc.open_stream(pa.PythonFile(_Pieces(self._pieces), mode="r"))
+        # Buffered, because Arrow takes a short read for the end of the stream.
+        return pa.ipc.open_stream(io.BufferedReader(ChunkStream(self._pieces)))
 
     def drain(self) -> None:
         """Read what is left of the rows: Arrow knows their end before the frames do."""
@@ -204,43 +207,6 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield from _cut(batch.slice(half))
 
 
-class _Pieces:
-    """Pieces of bytes as a file that is read from its beginning to its end."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._held = memoryview(b"")
-        self.closed = False
-
-    def read(self, count: int = -1) -> bytes:
-        parts: list[memoryview] = []
-        # A negative count asks for all bytes, and never becomes 0.
-        missing = count
-        while missing != 0:
-            if not self._held:
-                piece = next(self._pieces, None)
-                if piece is None:
-                    break
-                self._held = memoryview(piece)
-            part = self._held if missing < 0 else self._held[:missing]
-            self._held = self._held[len(part) :]
-            parts.append(part)
-            missing -= len(part) if missing > 0 else 0
-        return b"".join(parts)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
-
-
 def split_to_json(split: Split) -> dict[str, Any]:
     return {"fragments": list(split.fragments), "offset": split.offset, "rows": split.rows}
 
@@ -255,6 +221,17 @@ def schema_to_text(schema: pa.Schema) -> str:
 
 def schema_from_text(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def columns_of(texts: str = "", *, longs: str = "", flags: str = "") -> pa.Schema:
+    """Return the columns of an answer by their types. The names are separated by spaces."""
+    kinds = ((texts, pa.string()), (longs, pa.int64()), (flags, pa.bool_()))
+    return pa.schema([(name, kind) for names, kind in kinds for name in names.split()])
+
+
+def values_of(found: object, names: str, **others: Any) -> dict[str, Any]:
+    """Return attributes of a value as columns of their names, which are separated by spaces, and other columns."""
+    return {**{name: getattr(found, name) for name in names.split()}, **others}
 
 
 METADATA_TABLES = ("history", "changes", "files", "refs", "nearest")
