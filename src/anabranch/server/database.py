@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -182,9 +182,9 @@ class Database:
         return cursor
 
 
-def row_of(value: Any) -> Row:
-    """Return the fields of a frozen dataclass with slots. `asdict` copies each value, which takes longer."""
-    return {name: getattr(value, name) for name in value.__slots__}
+def row_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass. `asdict` copies each value, which takes longer."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _run(cursor: duckdb.DuckDBPyConnection, changes: Sequence[Change]) -> None:

@@ -28,7 +28,6 @@ from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH, Token
 from anabranch.server.database import Change, Database, Insert, Statement
 from anabranch.server.envelope import answer_error, status_of, without_data_folder
-from anabranch.server.uploads import is_upload, upload_of
 
 # Names in the metadata of commits.
 IDEMPOTENCY_KEY = "idempotency_key"
@@ -245,8 +244,9 @@ async def answer_once(
             hint="omit the header, and revoke tokens that were created twice",
         )
     # The boundary of a form differs each time it is sent, so a file is compared by its content.
-    is_file = takes_file and is_upload(request)
-    body = (await upload_of(request)).fingerprint if is_file else await request.body()
+    is_file = takes_file and request.headers.get("content-type", "").startswith("multipart/")
+    service = request.app.state.service
+    body: bytes = (await service.files.upload_of(request)).fingerprint if is_file else await request.body()
     # Without the time that the request waits for its answer.
     query = sorted((name, value) for name, value in request.query_params.multi_items() if name != "wait")
     asked = Asked(
@@ -258,7 +258,7 @@ async def answer_once(
         project_id=request.path_params.get("project_id"),
         branch_id=request.path_params.get("branch_id"),
     )
-    keys: IdempotencyKeys = request.app.state.service.idempotency
+    keys: IdempotencyKeys = service.idempotency
     return await keys.answer(request, asked, handle)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, Any
 
+import pyarrow as pa
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +21,7 @@ from anabranch.errors import (
     KeyConflictError,
     NotFoundError,
     SchemaMismatchError,
+    TooLargeError,
 )
 from anabranch.files.formats import CsvOptions, FileFormat, format_of_name
 from anabranch.hints import Door, words_at
@@ -32,16 +34,15 @@ from anabranch.repo.snapshot import Table
 from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.branch import OpenBranch, retried
 from anabranch.server.branches import Branches
-from anabranch.server.files import FILE_ID, Files
+from anabranch.server.files import FILE_ID, UPLOAD_BODY, Files, Upload, is_upload, take_upload
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
 from anabranch.server.job_runner import Job, JobKind, Jobs, Report, at_work, progress_callback
 from anabranch.server.jobs import RowFormat, Wait, answer_job
 from anabranch.server.projects import Projects
 from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
 from anabranch.server.rows import parse_columns
-from anabranch.server.settings import Settings
+from anabranch.server.settings import Limits, Settings
 from anabranch.server.tables import find_table
-from anabranch.server.uploads import UPLOAD_BODY, Upload, check_unpacked_size, is_upload, take_upload, upload_of
 from anabranch.warnings import collect_warnings
 
 _log = logging.getLogger("anabranch.server")
@@ -129,7 +130,7 @@ class Imports:
     def _import(self, order: ImportOrder, job: Job, report: Report) -> Mapping[str, Any]:
         branch = order.branch
         # In the job and not in the request: unpacking takes long, and needs one of the few job threads anyway.
-        check_unpacked_size(order.upload, self._limits)
+        _check_unpacked_size(order.upload, self._limits)
         with collect_warnings() as warnings:
             loaded = retried(lambda: self._load(order, job, report), seconds=self._limits.job_retry_seconds)
         self._note_copies(branch)
@@ -189,6 +190,35 @@ def format_of(request: ImportRequest, upload: Upload) -> FileFormat:
     # Some clients send names without an extension. Parquet files begin with a mark, CSV files do not.
     with upload.path.open("rb") as file:
         return FileFormat.PARQUET if file.read(len(_PARQUET_START)) == _PARQUET_START else FileFormat.CSV
+
+
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+_CHUNK_BYTES = 1 << 20
+
+
+def _check_unpacked_size(upload: Upload, limits: Limits) -> None:
+    """Raise TooLargeError if a compressed upload unpacks to more than the limits allow.
+
+    The file is unpacked chunk by chunk and the chunks are dropped, so that memory and disk stay small. Damaged files
+    pass: the load reports them with their line.
+    """
+    codec = _CODECS.get(upload.path.suffix)
+    if codec is None:
+        return
+    # Repetitive text compresses well, so the ratio matters only beyond a free size.
+    most = min(limits.unpacked_bytes, max(limits.unpacked_free_bytes, limits.unpacked_ratio * upload.size_bytes))
+    unpacked = 0
+    try:
+        with pa.CompressedInputStream(pa.OSFile(str(upload.path)), codec) as stream:
+            while unpacked <= most and (chunk := stream.read(_CHUNK_BYTES)):
+                unpacked += len(chunk)
+    except OSError:
+        return
+    if unpacked > most:
+        raise TooLargeError(
+            f"'{upload.name}' has {upload.size_bytes} bytes and unpacks to more than {most}",
+            hint="send it in smaller parts, or without compression",
+        )
 
 
 def _mode_of(request: ImportRequest, table: Table) -> LoadMode:
@@ -350,9 +380,9 @@ async def import_table(
             hint="send the file as the part 'file' of multipart/form-data, or give the file_id of an uploaded one",
         )
     if options.file_id is None:
-        upload = await upload_of(request)
+        upload: Upload = await call.part(Files).upload_of(request)
     else:
-        upload = await run_in_threadpool(call.part(Files).find_upload, call.project_id, options.file_id)
+        upload = await run_in_threadpool(call.part(Files).get, call.project_id, options.file_id)
     order = ImportOrder(branch=branch, key=key, request=wanted, upload=upload, is_kept=options.file_id is not None)
     submit = partial(call.part(Imports).submit, order)
     job = await (run_in_threadpool(submit) if order.is_kept else run_in_threadpool(take_upload, request, submit))

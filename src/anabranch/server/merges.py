@@ -261,7 +261,7 @@ def _decisions(call: ProjectCall, body: MergeQuestion) -> dict[str, Any]:
 
 
 def _read_file(call: ProjectCall, file_id: str) -> list[dict[str, Any]]:
-    upload = call.part(Files).find_upload(call.project_id, file_id)
+    upload = call.part(Files).get(call.project_id, file_id)
     # The file is read into memory at once, and the size of a compressed file does not bound its content.
     if upload.path.suffix in (".gz", ".zst") or upload.size_bytes > _MOST_RESOLUTIONS_BYTES:
         raise InvalidInputError(

@@ -23,7 +23,6 @@ from anabranch.server.branch import OpenBranch
 from anabranch.server.envelope import Envelope, status_of
 from anabranch.server.idempotency import HEADER_PARAMETER, Attempt, answer_once
 from anabranch.server.settings import Settings
-from anabranch.server.uploads import discard_untaken, has_upload
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -54,6 +53,7 @@ class ServiceParts(Protocol):
     projects: _Projects
     branches: _Branches
     audit: Any
+    files: Any
 
     def part(self, kind: type[_Part]) -> _Part: ...
 
@@ -294,8 +294,8 @@ class ServiceRoute(APIRoute):
                 # The handler may have recorded the event with its last row. A different status is recorded as well.
                 if pending.status != status:
                     await run_in_threadpool(audit.write, (), status=status)
-                if has_upload(request):
-                    await run_in_threadpool(discard_untaken, request)
+                if getattr(request.state, "upload", None) is not None:
+                    await run_in_threadpool(get_service(request).files.discard_untaken, request)
             return response
 
         return audited

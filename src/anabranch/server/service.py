@@ -106,7 +106,7 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
     audit = AuditLog(database, clock=clock)
     branches = Branches(settings, projects, branch_rows, tokens, audit, clock=clock)
     buckets = Buckets(BucketRows(database), clock=clock)
-    files = Files(settings, FileRows(database), clock=clock)
+    files = Files(settings, FileRows(database, settings.files_folder), clock=clock)
     jobs = Jobs(settings, JobRows(database), clock=clock)
     return Service(
         settings=settings,

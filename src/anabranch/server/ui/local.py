@@ -21,6 +21,7 @@ from anabranch.repo.io.values import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
 from anabranch.server.auth import Scope
+from anabranch.server.files import keep_file
 from anabranch.server.imports import ImportRequest, errors_about, format_of
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
 from anabranch.server.ui.overview import PAGES
@@ -28,7 +29,6 @@ from anabranch.server.ui.requests import Cookie, OneTimeToken, Session, Sessions
 from anabranch.server.ui.responses import Frame, SecurityHeadersMiddleware, render
 from anabranch.server.ui.site import PageRoute, Site
 from anabranch.server.ui.storage import Workshop
-from anabranch.server.uploads import keep_file
 
 ENTER_PATH = "/enter"
 _STATIC = "/static"

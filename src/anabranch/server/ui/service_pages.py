@@ -33,6 +33,7 @@ from anabranch.server import audit, jobs, tokens
 from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, hash_secret, require
 from anabranch.server.branches import NewBranch, is_branch_id
 from anabranch.server.envelope import text_without_folder, without_data_folder
+from anabranch.server.files import keep_file
 from anabranch.server.imports import ImportOrder, ImportRequest
 from anabranch.server.job_runner import Job
 from anabranch.server.merges import refuse_dev_branches
@@ -43,7 +44,6 @@ from anabranch.server.ui.overview import PAGES
 from anabranch.server.ui.requests import Cookie, FormLimits, Session, Sessions, check_same_site, reading_form
 from anabranch.server.ui.responses import Account, render
 from anabranch.server.ui.site import Page, PageRoute, Redirect, Shown, Site, Visit, get, parse_days, post
-from anabranch.server.uploads import keep_file
 
 UI_PATH = "/ui"
 _HOME = "/ui/"
