@@ -26,7 +26,7 @@ from _comparison import bold, to_section, working_folder, write_section
 
 import anabranch as ab
 from anabranch.repo.repository import Repository
-from anabranch.server.connections import listen
+from anabranch.server.app import listen
 from anabranch.server.ui.local import ENTER_PATH, create_local_app
 from anabranch.server.ui.requests import OneTimeToken
 

@@ -22,7 +22,7 @@ CLI = ("cli/", "config.py")
 HTTP = ("server/",)
 SPARK = ("spark/",)
 # The command line starts the service, so what keeps it from starting is written for the command line.
-STARTUP = ("server/connections.py", "server/database.py", "server/projects.py", "server/ui/sql.py")
+STARTUP = ("server/app.py", "server/database.py", "server/projects.py", "server/ui/sql.py")
 # Words for the inside of the storage format, which a user never sees.
 INTERNALS = re.compile(
     r"\b(detached|field ids?|log entr(y|ies)|home of|no home|write set|version ref|py4j|pylance\.\w+|lance\.\w+|Rust)\b"

@@ -16,10 +16,9 @@ import httpx
 import pytest
 
 import anabranch as ab
-from anabranch.server.app import create_app
+from anabranch.server.app import create_app, listen, make_server
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.connections import listen, make_server
-from anabranch.server.job_runner import JobKind
+from anabranch.server.jobs import JobKind
 from anabranch.server.service import Service, create_first_token, open_service
 from anabranch.server.settings import Limits, Settings
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from anabranch.server.files import FileRows
-from anabranch.server.job_runner import JobRows
+from anabranch.server.jobs import JobRows
 from anabranch.server.settings import Limits
 from tests.server.conftest import Project, Running, new_project, ok, refused, serving
 

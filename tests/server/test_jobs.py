@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.job_runner import Job, JobKind, Progress, Report, Work
+from anabranch.server.jobs import Job, JobKind, Progress, Report, Work
 from anabranch.server.settings import Limits
 from tests.server.conftest import (
     Project,

@@ -11,7 +11,7 @@ import lance
 import pytest
 
 from anabranch.errors import InvalidInputError
-from anabranch.server.connections import listen
+from anabranch.server.app import listen
 from anabranch.server.settings import Limits
 from tests.server.conftest import Project, Running, ok, refused, serving
 

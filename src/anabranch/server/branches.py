@@ -5,8 +5,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -285,6 +285,22 @@ class Branches:
         """Update the rows of copied tables from the repository."""
         if not branch.is_main:
             note_copies(self._rows, branch.repository, branch.branch_id)
+
+    @contextmanager
+    def at_work(self, project_id: str, branch_id: str, *, since: datetime) -> Iterator[None]:
+        """Keep a project from being deleted while a job runs that was submitted at a time.
+
+        Raise ProjectNotFoundError if the project was deleted and created again since then, and BranchNotFoundError if
+        the work fails because the branch was deleted with its files.
+        """
+        with self._projects.in_use(project_id, patiently=True):
+            if self._projects.get(project_id).created_at > since:
+                raise ProjectNotFoundError(f"the project '{project_id}' was deleted", hint="send it to the new one")
+            try:
+                yield
+            except Exception:
+                self.require_there(project_id, branch_id)
+                raise
 
     def require_there(self, project_id: str, branch_id: str) -> None:
         """Raise BranchNotFoundError if a branch was deleted or is being deleted."""

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,85 +11,101 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from anabranch.errors import FileMissingError
-from anabranch.files.formats import CsvOptions, FileFormat
+from anabranch.files.formats import CsvOptions
 from anabranch.files.writer import Target
 from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
 from anabranch.repo.io.export import ExportOptions
 from anabranch.repo.io.export import export_table as write_export
-from anabranch.repo.io.values import ExportReport
 from anabranch.server.branch import OpenBranch
 from anabranch.server.branches import Branches
 from anabranch.server.client_values import checked_filter
 from anabranch.server.files import Files
-from anabranch.server.job_runner import Job, JobKind, Jobs, JobState, Report, at_work, progress_callback
-from anabranch.server.jobs import JobId, JobToRead, RowFormat, Wait, answer_job
+from anabranch.server.jobs import (
+    Job,
+    JobId,
+    JobKind,
+    Jobs,
+    JobState,
+    JobToRead,
+    Report,
+    Wait,
+    answer_job,
+    progress_callback,
+)
 from anabranch.server.jobs import router as jobs_router
-from anabranch.server.projects import Projects
-from anabranch.server.routing import Body, BranchCall, BranchToRead, BucketName, TableName, make_router
+from anabranch.server.routing import Body, BranchToRead, BucketName, TableName, make_router
+from anabranch.server.rows import RowFormat
 from anabranch.server.tables import find_table
 
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportRequest:
+
+class NewExport(Body):
     """The rows to export, and the format of the file."""
 
-    format: FileFormat = FileFormat.CSV
-    columns: tuple[str, ...] | None = None
-    where: str | None = None
-    limit: int | None = None
-    gzip: bool = False
-    csv: CsvOptions = field(default_factory=CsvOptions)
-    ref: str | None = None
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"format": "csv", "columns": ["id"], "where": "amount > 10", "gzip": True}]}
+    )
+
+    format: RowFormat = RowFormat.CSV
+    columns: Annotated[list[_Name] | None, Field(min_length=1, max_length=2000)] = None
+    where: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
+    limit: Annotated[int | None, Field(ge=1, le=2**53, description="Maximum number of rows.")] = None
+    gzip: Annotated[bool, Field(description="Compress CSV or JSON.")] = False
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    header: Annotated[bool, Field(description="Start CSV with a line of column names.")] = True
+    ref: Annotated[
+        str | None, Field(max_length=200, description="As of a commit id, a tag or a time.", examples=[None])
+    ] = None
 
 
 class Exports:
     """Exports of tables. The file of an export is in a folder named after its job, and kept as long as its row."""
 
-    def __init__(self, projects: Projects, branches: Branches, files: Files, jobs: Jobs) -> None:
-        self._projects = projects
+    def __init__(self, branches: Branches, files: Files, jobs: Jobs) -> None:
         self._branches = branches
         self._files = files
         self._jobs = jobs
 
-    def submit(self, branch: OpenBranch, key: TableKey, request: ExportRequest) -> Job:
+    def submit(self, branch: OpenBranch, key: TableKey, wanted: NewExport) -> Job:
         """Submit a job that writes the rows of a table, as they are now or at a ref."""
+        where = None if wanted.where is None else checked_filter(wanted.where)
+        csv = CsvOptions(delimiter=wanted.delimiter, header=wanted.header)
         # The service has no timer, so each export first removes those that are too old.
         self.forget_old()
-        snapshot = branch.snapshot(request.ref)
-        table = find_table(snapshot, key)
-        if request.columns is not None:
-            require_columns(table.schema, request.columns)
         # The snapshot is taken now, so that the file has the rows of the time of the request, not of the job.
-        name = _name_of(key, request)
+        snapshot = branch.snapshot(wanted.ref)
+        table = find_table(snapshot, key)
+        if wanted.columns is not None:
+            require_columns(table.schema, wanted.columns)
+        name = f"{key.table}.{wanted.format}{'.gz' if wanted.gzip else ''}"
         _target_of(Path("/") / name)  # raises an error for a format that cannot be written
-        asked = asdict(request) | {"delimiter": request.csv.separator, "header": request.csv.header}
-        del asked["csv"]
-        description = {**asked, "bucket": key.bucket, "table": key.table}
 
         def work(job: Job, report: Report) -> Mapping[str, Any]:
             folder = self._files.folder_of(job.project_id, job.id)
-            with at_work(job, self._projects, self._branches):
+            options = ExportOptions(
+                columns=wanted.columns, where=where, limit=wanted.limit, csv=csv, progress=progress_callback(report)
+            )
+            with self._branches.at_work(job.project_id, job.branch_id, since=job.created_at):
                 folder.mkdir(parents=True)
                 try:
-                    written = write_export(
-                        snapshot,
-                        str(key),
-                        _target_of(folder / name),
-                        ExportOptions(
-                            columns=request.columns,
-                            where=request.where,
-                            limit=request.limit,
-                            csv=request.csv,
-                            progress=progress_callback(report),
-                        ),
-                    )
-                    return _result_of(job, written, name)
+                    written = write_export(snapshot, str(key), _target_of(folder / name), options)
                 # Also if the job was cancelled. No request can name the folder of an export that did not succeed.
                 except BaseException:
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
+            return {
+                "job_id": job.id,
+                "rows": written.rows,
+                "size_bytes": written.bytes_written,
+                "format": written.format,
+                "commit_id": written.commit_id,
+                "file_name": name,
+                "url": f"/jobs/{job.id}/file",
+            }
 
+        description = {**wanted.model_dump(mode="json"), "bucket": key.bucket, "table": key.table}
         return self._jobs.submit(branch, JobKind.EXPORT, description, work)
 
     def get_file(self, job: Job) -> Path:
@@ -116,60 +131,11 @@ class Exports:
             shutil.rmtree(self._files.folder_of(job.project_id, job.id), ignore_errors=True)
 
 
-def _name_of(key: TableKey, request: ExportRequest) -> str:
-    return f"{key.table}.{request.format}{'.gz' if request.gzip else ''}"
-
-
 def _target_of(path: Path) -> Target:
     return Target.parse(path, format=None, single_file=True, storage_options={})
 
 
-def _result_of(job: Job, written: ExportReport, name: str) -> Mapping[str, Any]:
-    return {
-        "job_id": job.id,
-        "rows": written.rows,
-        "size_bytes": written.bytes_written,
-        "format": written.format,
-        "commit_id": written.commit_id,
-        "file_name": name,
-        "url": f"/jobs/{job.id}/file",
-    }
-
-
 router = make_router("exports", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")
-
-_Name = Annotated[str, Field(min_length=1, max_length=256)]
-
-
-class NewExport(Body):
-    """The rows to export, and the format of the file."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"format": "csv", "columns": ["id"], "where": "amount > 10", "gzip": True}]}
-    )
-
-    format: RowFormat = RowFormat.CSV
-    columns: Annotated[list[_Name] | None, Field(min_length=1, max_length=2000)] = None
-    where: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
-    limit: Annotated[int | None, Field(ge=1, le=2**53, description="Maximum number of rows.")] = None
-    gzip: Annotated[bool, Field(description="Compress CSV or JSON.")] = False
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
-    header: Annotated[bool, Field(description="Start CSV with a line of column names.")] = True
-    ref: Annotated[
-        str | None, Field(max_length=200, description="As of a commit id, a tag or a time.", examples=[None])
-    ] = None
-
-    def to_request(self) -> ExportRequest:
-        return ExportRequest(
-            format=FileFormat(self.format),
-            columns=None if self.columns is None else tuple(self.columns),
-            where=None if self.where is None else checked_filter(self.where),
-            limit=self.limit,
-            gzip=self.gzip,
-            csv=CsvOptions(delimiter=self.delimiter, header=self.header),
-            ref=self.ref,
-        )
-
 
 _MEDIA_TYPES = {
     ".csv": "text/csv",
@@ -200,12 +166,9 @@ async def export_table(
     wait: Wait = 30.0,
 ) -> Response:
     """Write rows of a table to a file, which can then be fetched."""
-    job = await run_in_threadpool(_submit, call, TableKey(bucket, table), body)
+    submit = call.part(Exports).submit
+    job = await run_in_threadpool(lambda: submit(call.open(), TableKey(bucket, table), body))
     return answer_job(await call.part(Jobs).wait(job.id, wait))
-
-
-def _submit(call: BranchCall, key: TableKey, body: NewExport) -> Job:
-    return call.part(Exports).submit(call.open(), key, body.to_request())
 
 
 @jobs_router.get(

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -36,11 +36,18 @@ from anabranch.server.branch import OpenBranch, retried
 from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, UPLOAD_BODY, Files, Upload, is_upload, take_upload
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
-from anabranch.server.job_runner import Job, JobKind, Jobs, Report, at_work, progress_callback
-from anabranch.server.jobs import RowFormat, Wait, answer_job
+from anabranch.server.jobs import (
+    Job,
+    JobKind,
+    Jobs,
+    Report,
+    Wait,
+    answer_job,
+    progress_callback,
+)
 from anabranch.server.projects import Projects
 from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
-from anabranch.server.rows import parse_columns
+from anabranch.server.rows import RowFormat, parse_columns
 from anabranch.server.settings import Limits, Settings
 from anabranch.server.tables import find_table
 from anabranch.warnings import collect_warnings
@@ -49,25 +56,70 @@ _log = logging.getLogger("anabranch.server")
 _PARQUET_START = b"PAR1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRequest:
-    """How to read a file. A format of None is derived from the name of the file."""
+_Character = Annotated[str | None, Field(min_length=1, max_length=1)]
 
-    format: FileFormat | None = None
-    incremental: bool = False
-    dedup: bool = False
-    csv: CsvOptions = field(default_factory=CsvOptions)
+
+class ImportOptions(BaseModel):
+    """How to read a file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    file_id: Annotated[
+        str | None, Field(pattern=FILE_ID, max_length=64, description="A file that was uploaded before.")
+    ] = None
+    format: Annotated[
+        RowFormat | None, Field(description="By default derived from the name of the file, else CSV.")
+    ] = None
+    incremental: Annotated[
+        bool,
+        Field(
+            description="Add rows, and replace those with the same primary key. By default the file replaces all rows."
+        ),
+    ] = False
+    dedup: Annotated[bool, Field(description="Of rows with the same primary key, keep the last.")] = False
+    columns: Annotated[
+        str | None, Field(max_length=100_000, description="The columns of a CSV file without a header: `id,amount`.")
+    ] = None
+    header: Annotated[bool | None, Field(description="By default true, unless `columns` is given.")] = None
+    delimiter: Annotated[
+        str | None,
+        Field(min_length=1, max_length=3, description="One character, or `tab`. By default a comma, for `.tsv` a tab."),
+    ] = None
+    quote: Annotated[str, Field(max_length=1, description="Quote character. Empty for none.")] = '"'
+    escape: Annotated[
+        _Character, Field(description="Escape character. By default, quotes are escaped by doubling.")
+    ] = None
+    null: Annotated[str, Field(max_length=100, description="The text that represents null.")] = ""
+    encoding: Annotated[str, Field(min_length=1, max_length=40)] = "utf-8"
+    skip: Annotated[int, Field(ge=0, le=1_000_000, description="Number of lines to skip at the start.")] = 0
+    wait: Wait = 30.0
+
+    @property
+    def csv(self) -> CsvOptions:
+        return CsvOptions(
+            delimiter=self.delimiter,
+            quote=self.quote,
+            escape=self.escape,
+            header=self.columns is None if self.header is None else self.header,
+            columns=parse_columns(self.columns),
+            null=self.null,
+            encoding=self.encoding,
+            skip=self.skip,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOrder:
-    """A file to import into a table. The file is deleted afterwards unless `is_kept`."""
+    """A file to import into a table. The file is deleted afterwards, unless it was uploaded before."""
 
     branch: OpenBranch
     key: TableKey
-    request: ImportRequest
+    options: ImportOptions
     upload: Upload
-    is_kept: bool
+
+    def discard(self) -> None:
+        if self.options.file_id is None:
+            self.upload.discard()
 
 
 class Imports:
@@ -77,31 +129,32 @@ class Imports:
         self._branches = branches
         self._jobs = jobs
 
-    def check(self, branch: OpenBranch, key: TableKey, request: ImportRequest) -> None:
+    def check(self, branch: OpenBranch, key: TableKey, options: ImportOptions) -> None:
         """Raise an error for a request that cannot succeed, before the file is read."""
+        _ = options.csv  # raises an error for options that contradict each other
         table = find_table(branch.snapshot(), key)
-        if request.dedup and not table.primary_key:
+        if options.dedup and not table.primary_key:
             raise InvalidInputError(
                 f"dedup needs a primary key, and table '{key}' has none", hint="omit dedup, or set a primary key"
             )
 
     def submit(self, order: ImportOrder) -> Job:
         """Submit a job that imports a file. A repeated request gets the job of the first."""
-        branch, key, upload = order.branch, order.key, order.upload
+        branch, key, upload, csv = order.branch, order.key, order.upload, order.options.csv
         done = None if branch.attempt is None else branch.attempt.commit
         # The commit of the first attempt has the id of its job, so the file is not imported twice.
         if done is not None and JOB_ID in done.metadata:
-            _discard(order)
+            order.discard()
             return self._jobs.get(done.metadata[JOB_ID])
-        asked = asdict(order.request)
-        asked |= {**asked.pop("csv"), "null": order.request.csv.nulls[0]}
-        description = {**asked, "bucket": key.bucket, "table": key.table, "file": upload.name}
+        asked = order.options.model_dump(include={"format", "incremental", "dedup"})
+        asked |= {**asdict(csv), "null": csv.nulls[0], "bucket": key.bucket, "table": key.table, "file": upload.name}
 
         def work(job: Job, report: Report) -> Mapping[str, Any]:
-            with at_work(job, self._projects, self._branches), errors_about(upload):
+            at_work = self._branches.at_work(job.project_id, job.branch_id, since=job.created_at)
+            with at_work, errors_about(upload):
                 return self._import(order, job, report)
 
-        return self._jobs.submit(branch, JobKind.IMPORT, description, work, on_end=lambda: _discard(order))
+        return self._jobs.submit(branch, JobKind.IMPORT, asked, work, on_end=order.discard)
 
     def find_result(self, job: Job) -> Mapping[str, Any] | None:
         """Return the result of an import that a crash interrupted, or None if it made no commit."""
@@ -145,17 +198,17 @@ class Imports:
         }
 
     def _load(self, order: ImportOrder, job: Job, report: Report) -> LoadReport:
-        branch, request, upload = order.branch, order.request, order.upload
+        branch, options, upload = order.branch, order.options, order.upload
         # A load creates a missing table, but an import must not.
         table = find_table(branch.snapshot(), order.key)
         return branch.repository.load(
             str(order.key),
             upload.path,
-            format=format_of(request, upload),
-            mode=_mode_of(request, table),
+            format=format_of(options.format, upload),
+            mode=_mode_of(options, table),
             branch=branch.name,
-            csv=request.csv,
-            on_duplicate=OnDuplicate.LAST if request.dedup else OnDuplicate.REFUSE,
+            csv=options.csv,
+            on_duplicate=OnDuplicate.LAST if options.dedup else OnDuplicate.REFUSE,
             engine=self._engine_for(upload),
             message=f"Import {upload.name} into {order.key}",
             metadata={**branch.metadata, JOB_ID: job.id},
@@ -175,15 +228,10 @@ class Imports:
             _log.exception("the copied tables of branch %s could not be recorded", branch.branch_id)
 
 
-def _discard(order: ImportOrder) -> None:
-    if not order.is_kept:
-        order.upload.discard()
-
-
-def format_of(request: ImportRequest, upload: Upload) -> FileFormat:
+def format_of(wanted: RowFormat | None, upload: Upload) -> FileFormat:
     """Return the format of an upload: the requested one, or that of its name or content."""
-    if request.format is not None:
-        return request.format
+    if wanted is not None:
+        return FileFormat(wanted)
     named, _ = format_of_name(upload.stored_as)
     if named is not None:
         return named
@@ -221,8 +269,8 @@ def _check_unpacked_size(upload: Upload, limits: Limits) -> None:
         )
 
 
-def _mode_of(request: ImportRequest, table: Table) -> LoadMode:
-    if not request.incremental:
+def _mode_of(options: ImportOptions, table: Table) -> LoadMode:
+    if not options.incremental:
         return LoadMode.OVERWRITE
     return LoadMode.UPSERT if table.primary_key else LoadMode.APPEND
 
@@ -275,61 +323,6 @@ def errors_about(upload: Upload) -> Iterator[None]:
 
 router = make_router("imports", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")
 
-_Character = Annotated[str | None, Field(min_length=1, max_length=1)]
-
-
-class ImportOptions(BaseModel):
-    """How to read a file."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    file_id: Annotated[
-        str | None, Field(pattern=FILE_ID, max_length=64, description="A file that was uploaded before.")
-    ] = None
-    format: Annotated[
-        RowFormat | None, Field(description="By default derived from the name of the file, else CSV.")
-    ] = None
-    incremental: Annotated[
-        bool,
-        Field(
-            description="Add rows, and replace those with the same primary key. By default the file replaces all rows."
-        ),
-    ] = False
-    dedup: Annotated[bool, Field(description="Of rows with the same primary key, keep the last.")] = False
-    columns: Annotated[
-        str | None, Field(max_length=100_000, description="The columns of a CSV file without a header: `id,amount`.")
-    ] = None
-    header: Annotated[bool | None, Field(description="By default true, unless `columns` is given.")] = None
-    delimiter: Annotated[
-        str | None,
-        Field(min_length=1, max_length=3, description="One character, or `tab`. By default a comma, for `.tsv` a tab."),
-    ] = None
-    quote: Annotated[str, Field(max_length=1, description="Quote character. Empty for none.")] = '"'
-    escape: Annotated[
-        _Character, Field(description="Escape character. By default, quotes are escaped by doubling.")
-    ] = None
-    null: Annotated[str, Field(max_length=100, description="The text that represents null.")] = ""
-    encoding: Annotated[str, Field(min_length=1, max_length=40)] = "utf-8"
-    skip: Annotated[int, Field(ge=0, le=1_000_000, description="Number of lines to skip at the start.")] = 0
-    wait: Wait = 30.0
-
-    def to_request(self) -> ImportRequest:
-        return ImportRequest(
-            format=None if self.format is None else FileFormat(self.format),
-            incremental=self.incremental,
-            dedup=self.dedup,
-            csv=CsvOptions(
-                delimiter=self.delimiter,
-                quote=self.quote,
-                escape=self.escape,
-                header=self.columns is None if self.header is None else self.header,
-                columns=parse_columns(self.columns),
-                null=self.null,
-                encoding=self.encoding,
-                skip=self.skip,
-            ),
-        )
-
 
 class ImportResult(BaseModel):
     """The result of an import. After a crash of the service some values are unknown."""
@@ -371,25 +364,24 @@ async def import_table(
     request: Request,
 ) -> Response:
     """Import a file, sent as the part `file` of a form or uploaded before. All rows become one commit, or none."""
-    key, wanted = TableKey(bucket, table), options.to_request()
+    key = TableKey(bucket, table)
     # Before the file is received, which may take minutes.
-    branch = await run_in_threadpool(_check, call, key, wanted)
+    branch = await run_in_threadpool(_open, call, key, options)
     if is_upload(request) == (options.file_id is not None):
         raise InvalidInputError(
             "the request has a file and a file_id" if options.file_id else "the request has neither file nor file_id",
             hint="send the file as the part 'file' of multipart/form-data, or give the file_id of an uploaded one",
         )
     if options.file_id is None:
-        upload: Upload = await call.part(Files).upload_of(request)
+        upload = await call.part(Files).upload_of(request)
     else:
         upload = await run_in_threadpool(call.part(Files).get, call.project_id, options.file_id)
-    order = ImportOrder(branch=branch, key=key, request=wanted, upload=upload, is_kept=options.file_id is not None)
-    submit = partial(call.part(Imports).submit, order)
-    job = await (run_in_threadpool(submit) if order.is_kept else run_in_threadpool(take_upload, request, submit))
+    submit = partial(call.part(Imports).submit, ImportOrder(branch=branch, key=key, options=options, upload=upload))
+    job = await (run_in_threadpool(submit) if options.file_id else run_in_threadpool(take_upload, request, submit))
     return answer_job(await call.part(Jobs).wait(job.id, options.wait))
 
 
-def _check(call: BranchCall, key: TableKey, wanted: ImportRequest) -> OpenBranch:
+def _open(call: BranchCall, key: TableKey, options: ImportOptions) -> OpenBranch:
     branch = call.open()
-    call.part(Imports).check(branch, key, wanted)
+    call.part(Imports).check(branch, key, options)
     return branch

@@ -228,6 +228,14 @@ class Written(BaseModel):
     commit_id: str | None
 
 
+class RowFormat(StrEnum):
+    """Formats of files of rows. JSON has one object per line."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
 class PreviewFormat(StrEnum):
     JSON = "json"
     CSV = "csv"

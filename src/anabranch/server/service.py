@@ -24,7 +24,7 @@ from anabranch.server.exports import Exports
 from anabranch.server.files import FileRows, Files
 from anabranch.server.idempotency import IdempotencyKeys
 from anabranch.server.imports import Imports
-from anabranch.server.job_runner import JobRows, Jobs
+from anabranch.server.jobs import JobRows, Jobs
 from anabranch.server.projects import Project, ProjectRows, Projects
 from anabranch.server.rows import PreviewPool
 from anabranch.server.settings import Settings
@@ -123,7 +123,7 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         files=files,
         jobs=jobs,
         imports=Imports(settings, projects, branches, jobs),
-        exports=Exports(projects, branches, files, jobs),
+        exports=Exports(branches, files, jobs),
         idempotency=IdempotencyKeys(
             database,
             open_repository=lambda project_id: projects.open(project_id, actor=None),

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from starlette.applications import Starlette
 
 import anabranch as ab
-from anabranch.server.connections import listen
+from anabranch.server.app import listen
 from anabranch.server.ui.local import ENTER_PATH, create_local_app
 from anabranch.server.ui.requests import OneTimeToken
 from anabranch.server.ui.sql import limited_processes

@@ -29,7 +29,7 @@ def ui(
     try:
         import uvicorn
 
-        from anabranch.server.connections import listen
+        from anabranch.server.app import listen
         from anabranch.server.ui.local import ENTER_PATH, create_local_app
         from anabranch.server.ui.requests import OneTimeToken
     except ModuleNotFoundError as err:
@@ -69,9 +69,8 @@ def serve(
 ) -> None:
     """Serve projects over HTTP, with a web UI. Stop it with Ctrl-C."""
     try:
-        from anabranch.server.app import create_app
-        from anabranch.server.connections import listen
-        from anabranch.server.connections import serve as run
+        from anabranch.server.app import create_app, listen
+        from anabranch.server.app import serve as run
         from anabranch.server.service import create_first_token, open_service
         from anabranch.server.service import rebuild_metadata as rebuild
         from anabranch.server.settings import Settings

@@ -22,7 +22,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
 from anabranch.server.auth import Scope
 from anabranch.server.files import keep_file
-from anabranch.server.imports import ImportRequest, errors_about, format_of
+from anabranch.server.imports import errors_about, format_of
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
 from anabranch.server.ui.overview import PAGES
 from anabranch.server.ui.requests import Cookie, OneTimeToken, Session, Sessions
@@ -80,7 +80,7 @@ class RepositoryHost:
                 loaded = self.repository.load(
                     order.table,
                     upload.path,
-                    format=format_of(ImportRequest(), upload),
+                    format=format_of(None, upload),
                     mode=_mode_of(order, table),
                     branch=order.branch,
                     primary_key=order.primary_key or None,

@@ -34,8 +34,8 @@ from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, hash_secret, req
 from anabranch.server.branches import NewBranch, is_branch_id
 from anabranch.server.envelope import text_without_folder, without_data_folder
 from anabranch.server.files import keep_file
-from anabranch.server.imports import ImportOrder, ImportRequest
-from anabranch.server.job_runner import Job
+from anabranch.server.imports import ImportOptions, ImportOrder
+from anabranch.server.jobs import Job
 from anabranch.server.merges import refuse_dev_branches
 from anabranch.server.routing import Call, ProjectCall
 from anabranch.server.service import Service
@@ -146,14 +146,12 @@ class ProjectHost:
         # A branch that another tool called 'default' is not main, which has this id in paths.
         branch_id = DEFAULT_BRANCH if order.branch == MAIN else service.branches.get(self.project_id, order.branch).id
         branch = service.branches.open(self.project_id, branch_id, self.token)
-        request = ImportRequest(incremental=order.is_incremental)
+        options = ImportOptions(incremental=order.is_incremental)
         # Before the file is copied, so that a refused import does not fill the disk.
-        service.imports.check(branch, key, request)
+        service.imports.check(branch, key, options)
         upload = keep_file(order.file, order.name, service.files.new_folder(self.project_id))
         try:
-            submitted = service.imports.submit(
-                ImportOrder(branch=branch, key=key, request=request, upload=upload, is_kept=False)
-            )
+            submitted = service.imports.submit(ImportOrder(branch=branch, key=key, options=options, upload=upload))
         except BaseException:
             upload.discard()
             raise
