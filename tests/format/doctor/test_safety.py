@@ -46,7 +46,7 @@ def home(location: Location) -> Home:
     return home
 
 
-def the_repair(home: Home) -> Callable[[], bool]:
+def the_repair(home: Home) -> Callable[[], object]:
     """Return the repair of the only finding; files count as old."""
     (case,) = diagnose_trees(read_inventory(home), Repairs(home, LONG_AGO), clones={})
     assert case.repair is not None

@@ -10,8 +10,8 @@ import anabranch as ab
 from anabranch import errors, testing
 from anabranch.format.doctor.findings import Case
 from anabranch.ids import BranchName
-from anabranch.repo.doctor.doctor import diagnose_renames
 from anabranch.repo.doctor.inventory import Inventory
+from anabranch.repo.doctor.logs import diagnose_renames
 from anabranch.repo.log.config import now_in_microseconds
 from tests.repo.conftest import ORDERS, another, append, ids, raw, table
 from tests.repo.gc.interrupting import interrupted
@@ -161,7 +161,7 @@ def test_doctor_does_not_remove_a_name_whose_rename_has_finished(dev: ab.Reposit
     def scan(repo: ab.Repository) -> None:
         repo_store, inventory = testing.repo_store_of(repo), Inventory(None)
         for name in ("main", "dev", "prices"):
-            inventory.add_head(repo_store.heads.get(BranchName(name)))
+            inventory.add_entry(repo_store.heads.get(BranchName(name)), is_newest=True)
         cases.extend(diagnose_renames(repo_store, inventory))
 
     before_second_entry(dev, scan).branch_rename("dev", "prices")

@@ -187,10 +187,10 @@ class Placement:
 class Case(Finding):
     """A finding, its repair if there is a safe one, and the table states that cannot be read because of it.
 
-    `repair` checks the problem again right before it writes, and returns whether it changed anything.
+    `repair` checks the problem again right before it writes, and returns False if it changed nothing.
     """
 
-    repair: Callable[[], bool] | None = field(default=None, compare=False)
+    repair: Callable[[], object] | None = field(default=None, compare=False)
     placements: frozenset[Placement] = field(default_factory=frozenset)
 
     def to_finding(self, *, repaired: bool) -> Finding:
@@ -223,7 +223,7 @@ def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> D
 def _try_repair(case: Case) -> bool:
     """Run the repair of a case. Return False if there is none, or if a concurrent writer prevents it."""
     try:
-        return case.repair is not None and case.repair()
+        return case.repair is not None and case.repair() is not False
     # The state changed since the scan. The next scan reports what is left.
     except (BusyError, ConflictError, CorruptError, NotFoundError):
         return False

@@ -1,17 +1,23 @@
 """Check a whole repository: everything that a branch, tag, run or commit names. Repair what can be rebuilt.
 
-The current branches are checked here: do plain Lance readers see the published state of their homes, or an external
-write, and was a rename of a branch interrupted?
+The objects beside logs and tables are checked here: the mark, the records of gc, leases, unknown names, and the history
+tables.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from anabranch.errors import AnabranchError, BusyError, StorageDeniedError, StorageUnavailableError, TableNotFoundError
-from anabranch.format import staging
+import pyarrow as pa
+
+from anabranch.errors import (
+    CorruptError,
+    ObjectNotFoundError,
+    RepositoryNotFoundError,
+    TableNotFoundError,
+    UnsupportedFormatError,
+)
 from anabranch.format.arguments import require_names
 from anabranch.format.doctor.findings import (
     Case,
@@ -20,155 +26,42 @@ from anabranch.format.doctor.findings import (
     Placement,
     Severity,
     examine,
+    unknown_file,
 )
-from anabranch.format.layout.listing import manifest_path
-from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.ids import MAIN, TableKey
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
-from anabranch.repo.doctor.inventory import CheckedLog, Inventory, Use, list_logs, with_effects
-from anabranch.repo.doctor.logs import diagnose_branches, scan_log
-from anabranch.repo.doctor.metadata import (
-    diagnose_history,
-    diagnose_leases,
-    diagnose_mark,
-    diagnose_names,
-    diagnose_records,
+from anabranch.repo.doctor.inventory import (
+    CheckedLog,
+    Inventory,
+    StoredHistory,
+    Use,
+    digest_row,
+    list_logs,
     read_stored_history,
+    with_effects,
 )
-from anabranch.repo.doctor.tables import DatasetCheck, check_dataset, diagnose_rows
-from anabranch.repo.log.config import TABLES, RepoConfig, owns
-from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry, is_same_state
+from anabranch.repo.doctor.logs import diagnose_branches, diagnose_renames, scan_log
+from anabranch.repo.doctor.tables import check_dataset, diagnose_homes, diagnose_rows
+from anabranch.repo.log import creation, history_tables
+from anabranch.repo.log.clones import CLONES, ORIGIN, refuse_unfinished
+from anabranch.repo.log.collected import COPY, GC, RECORD, decode_record
+from anabranch.repo.log.commits import COMMITS
+from anabranch.repo.log.config import TABLES, RepoConfig
+from anabranch.repo.log.creation import MARK, MARK_COPY
+from anabranch.repo.log.leases import LEASES
+from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.branches import refuse_in_use
-from anabranch.repo.write.homes import settle_table
 from anabranch.storage import in_parallel
-from anabranch.storage.requests import Steps
+from anabranch.storage.requests import CLOCK, Steps, store_time
 
-
-def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collection[Placement]) -> Iterator[Case]:
-    """Check the homes that the branches write to, except those with damaged table states."""
-    broken = {(place.dataset, place.home) for place in damaged}
-    for head in inventory.heads.values():
-        # A run has no homes of its own: it writes to those of its target.
-        if head.state.is_deleted or head.branch.is_internal or head.head.base in inventory.broken:
-            continue
-        tables = [
-            (key, entry)
-            for key, entry in _iter_written(repo_store, head)
-            if inventory.covers(key) and (entry.dataset, entry.home) not in broken
-        ]
-        cases = list(filter(None, in_parallel(partial(_diagnose_home, repo_store, head.branch), tables)))
-        # If the branch moved, a writer has just published and has not settled yet. It will.
-        if cases and repo_store.heads.find(head.branch) == head:
-            yield from cases
-
-
-def _iter_written(repo_store: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
-    """Yield the tables that a branch has written in homes of its own, each of which has one table."""
-    commits = repo_store.commits
-    tables, at_creation = commits.tables_of(head.head), dict[TableKey, TableEntry]()
-    if str(head.branch) != MAIN:
-        # If its first entry is damaged, that is a finding of its own.
-        with suppress(AnabranchError):
-            first = repo_store.heads.get_numbered(head.branch, head.state.created_as)
-            at_creation = commits.tables_of(first.head)
-    homes = Counter((entry.dataset, entry.home) for entry in tables.values())
-    for key, entry in sorted(tables.items()):
-        # A table that is unchanged since the branch was created may be in a home of an earlier branch of this name.
-        is_unchanged = is_same_state(at_creation.get(key), entry)
-        if owns(head.branch, entry.home) and homes[entry.dataset, entry.home] == 1 and not is_unchanged:
-            yield key, entry
-
-
-def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[TableKey, TableEntry]) -> Case | None:
-    """Return what is wrong with the newest ordinary version of a home, or None if it is the published state."""
-    key, entry = table
-    home = repo_store.config.dataset_root(entry.dataset).on(entry.home)
-    subject = "/".join(filter(None, ["tables", entry.dataset, home.folder]))
-    case = partial(Case, subject=subject, tables=(str(key),))
-
-    def repair() -> bool:
-        settle_table(repo_store, branch, key)
-        return True
-
-    try:
-        newest = staging.newest_version(home)
-        if staging.is_damaged(home, newest):
-            return case(
-                kind=FindingKind.DAMAGED_MANIFEST,
-                subject=f"{subject}/{manifest_path(newest)}",
-                explanation=f"the newest ordinary version of '{key}', which plain Lance readers see, was cut off",
-                remedy="a repair replaces it and settles the published state, as the next writer would",
-                repair=repair,
-            )
-        home.open()
-        external = staging.list_external_versions(home, since=entry.head)
-        if not external and (newest == entry.version or staging.restored_version(home, newest) == entry.version):
-            return None
-    # A store that does not answer is not damage of the table: report it to the caller instead of a finding.
-    except (StorageDeniedError, StorageUnavailableError):
-        raise
-    except AnabranchError as err:
-        return case(
-            kind=FindingKind.DAMAGED_MANIFEST,
-            explanation=f"its newest version, which plain Lance readers see, cannot be opened: {err.problem}",
-            remedy="restore it from a backup; Anabranch can still read the published state",
-        )
-    if external:
-        versions = ", ".join(map(str, external))
-        return case(
-            kind=FindingKind.EXTERNAL_WRITE,
-            explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {versions}",
-            remedy=f"merge it with `adopt('{key}', branch='{branch}')`, or set it aside with"
-            f" `settle('{key}', branch='{branch}', force=True)`",
-        )
-    return case(
-        kind=FindingKind.UNSETTLED_HOME,
-        explanation=f"plain Lance readers see another state of '{key}' than branch '{branch}' has published",
-        remedy="a repair settles it, as the next writer would",
-        repair=repair,
-    )
-
-
-def diagnose_renames(repo_store: RepoStore, inventory: Inventory) -> Iterator[Case]:
-    """Yield the renames that were interrupted: the new name exists, and the old one has no tombstone."""
-    for head in inventory.heads.values():
-        if head.state.is_deleted or head.renamed_from is None:
-            continue  # after the first change under its name it is a branch like others
-        former = head.state.former_names[-1]
-        old = inventory.heads.get(str(former.branch))
-        if old is None or old.state.is_deleted or old.state.created_as != former.created_as:
-            continue
-        yield Case(
-            kind=FindingKind.UNFINISHED_RENAME,
-            subject=repo_store.config.branch_log(head.branch).path(head.number),
-            explanation=f"a rename of branch '{old.branch}' to '{head.branch}' was interrupted, and both exist",
-            remedy=f"a repair deletes '{head.branch}', on which nothing was changed; then rename '{old.branch}' again",
-            repair=partial(_undo_rename, repo_store, head),
-        )
-
-
-def _undo_rename(repo_store: RepoStore, head: LogEntry) -> bool:
-    """Delete the new name, unless it was changed or the rename has finished since the scan."""
-    former = head.state.former_names[-1]
-
-    def is_finished() -> bool:
-        old = repo_store.heads.find(former.branch)
-        return old is None or old.state.find_rename(former.created_as) is not None
-
-    def tombstone(newest: LogEntry) -> LogEntry | None:
-        if newest != head or is_finished():
-            return None
-        refuse_in_use(repo_store, head.branch)
-        return repo_store.heads.next_entry(newest, BranchEvent.DELETED, is_deleted=True)
-
-    def verify(_: LogEntry) -> None:
-        # The rename may still be in progress. It puts the tombstone of the old name first, and reads the new name
-        # then. This does it the other way round, so that at least one of the two sees the other and rolls back.
-        if is_finished():
-            raise BusyError(f"the rename to '{head.branch}' has just finished", hint="nothing is left to repair")
-        refuse_in_use(repo_store, head.branch)
-
-    return repo_store.heads.move(head.branch, tombstone, verify=verify).state.is_deleted
+# Folders of pipelines: their definitions, and the output of failed steps.
+_OF_PIPELINES = ("_logs", "_pipelines")
+_OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, MARK_COPY, ORIGIN, RUNS, TABLES, TAGS)
+# The command line remembers the branch of a folder in it, and that folder may be the root of the repository.
+_OF_COMMAND_LINE = frozenset({".anabranch.json"})
+_KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, *_OF_PIPELINES, *_OF_COMMAND_LINE})
+# A lease that was not renewed for one duration has expired. The others are a margin for slow stores.
+_EXPIRED_LEASES = 3
 
 
 # Called with the number of logs and datasets done, and the number known so far.
@@ -262,7 +155,7 @@ class _Scan:
                 raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables with `tables()`")
         self._steps.expect(len(by_dataset))
 
-        def check(dataset: str) -> DatasetCheck:
+        def check(dataset: str) -> tuple[list[Case], dict[Placement, str], dict[Placement, str]]:
             found = check_dataset(self._config, dataset, by_dataset[dataset])
             self._steps.done()
             return found
@@ -270,11 +163,11 @@ class _Scan:
         cases: list[Case] = []
         stale: dict[Placement, str] = {}
         gone: dict[Placement, str] = {}
-        for found in in_parallel(check, sorted(by_dataset)):
-            cases += found.cases
-            stale |= found.stale
-            gone |= found.gone
-        cases += [*self._stale_bases(stale), *self._gone_bases(gone)]
+        for found, stale_here, gone_here in in_parallel(check, sorted(by_dataset)):
+            cases += found
+            stale |= stale_here
+            gone |= gone_here
+        cases += self._lost_bases(stale, gone)
         if self._scope.rows:
             damaged = {place for case in cases for place in case.placements}
             # Rows of damaged states cannot be read, and the finding about their files is the cause.
@@ -282,35 +175,207 @@ class _Scan:
             cases += diagnose_rows(self._config, readable)
         return cases
 
-    def _stale_bases(self, stale: dict[Placement, str]) -> list[Case]:
-        """Return one finding for all stale bases: they have one cause and one remedy."""
-        if not stale:
-            return []
-        homes = sorted({f"{TABLES}/{place.dataset}/tree/{place.home}" for place in stale})
-        case = Case(
-            kind=FindingKind.STALE_BASE,
-            subject=homes[0],
-            explanation=f"{len(homes)} branches of tables read files from another location: {min(stale.values())}",
-            remedy=f"if the repository was moved or copied here, run `relocate({self._config.root!r})`",
-            paths=tuple(homes),
-            placements=frozenset(stale),
-        )
-        return [case]
+    def _lost_bases(self, stale: dict[Placement, str], gone: dict[Placement, str]) -> Iterator[Case]:
+        """Yield one finding for all stale bases and one for all missing ones: each has one cause and one remedy."""
+        root = self._config.root
+        if stale:
+            homes = sorted({f"{TABLES}/{place.dataset}/tree/{place.home}" for place in stale})
+            yield Case(
+                kind=FindingKind.STALE_BASE,
+                subject=homes[0],
+                explanation=f"{len(homes)} branches of tables read files from another location: {min(stale.values())}",
+                remedy=f"if the repository was moved or copied here, run `relocate({root!r})`",
+                paths=tuple(homes),
+                placements=frozenset(stale),
+            )
+        if gone:
+            bases = tuple(sorted(set(gone.values())))
+            yield Case(
+                kind=FindingKind.MISSING_BASE,
+                subject=bases[0],
+                explanation=f"tables read files from {len(bases)} other locations that are empty now",
+                remedy=(
+                    f"if the files moved, run `relocate({root!r}, mapping={{'OLD': 'NEW'}})`;"
+                    " otherwise restore them from a backup"
+                ),
+                paths=bases,
+                placements=frozenset(gone),
+            )
 
-    def _gone_bases(self, gone: dict[Placement, str]) -> list[Case]:
-        """Return one finding for all missing bases: most likely they belong to one repository."""
-        if not gone:
-            return []
-        bases = tuple(sorted(set(gone.values())))
-        case = Case(
-            kind=FindingKind.MISSING_BASE,
-            subject=bases[0],
-            explanation=f"tables read files from {len(bases)} other locations that are empty now",
-            remedy=(
-                f"if the files moved, run `relocate({self._config.root!r}, mapping={{'OLD': 'NEW'}})`;"
-                " otherwise restore them from a backup"
-            ),
-            paths=bases,
-            placements=frozenset(gone),
+
+def diagnose_mark(config: RepoConfig, inventory: Inventory) -> Case | None:
+    """Check `_repo.json`, the mark that makes a folder a repository.
+
+    Raise RepositoryNotFoundError if it is missing and main has no log either: then there is no repository.
+    """
+    kind, problem, remedy = FindingKind.DAMAGED_MARK, "", ""
+    try:
+        mark = creation.check_repository(config)
+    except UnsupportedFormatError as err:
+        kind, problem, remedy = FindingKind.NEWER_FORMAT, err.problem, "upgrade Anabranch; nothing else was checked"
+    except CorruptError as err:
+        problem = err.problem
+    except RepositoryNotFoundError:
+        if MAIN not in inventory.heads:
+            raise
+        kind, problem = FindingKind.MISSING_MARK, "there are logs, but no object that marks them as a repository"
+        remedy = _why_unfinished(config)
+    else:
+        return _mark_copy(config, mark)
+    copy = creation.find_mark_copy(config)
+
+    def write() -> None:
+        created_at = inventory.heads[MAIN].state.created_at
+        # Without a copy the id is lost. Only unfinished clones compare the id, and they start again.
+        creation.replace_mark(
+            config, copy or creation.Mark(id=config.new_id(), root=config.root, created_at=created_at)
         )
-        return [case]
+
+    # A remedy is set where a new mark would do harm: for a newer format, and for an unfinished clone.
+    can_repair = not remedy and MAIN in inventory.heads
+    if can_repair:
+        remedy = "a repair restores it from its copy" if copy else "a repair writes it again, with a new id"
+    return Case(
+        kind=kind,
+        subject=MARK,
+        explanation=problem,
+        remedy=remedy or "restore it from a backup",
+        refs=tuple(sorted(inventory.heads)),
+        repair=write if can_repair else None,
+    )
+
+
+def _mark_copy(config: RepoConfig, mark: creation.Mark) -> Case | None:
+    """Check the copy of the mark. A repository of an earlier release has none, and gets one."""
+    if creation.find_mark_copy(config) == mark:
+        return None
+    is_missing = config.store.find_info(MARK_COPY) is None
+    return Case(
+        kind=FindingKind.DAMAGED_COPY,
+        subject=MARK_COPY,
+        explanation=f"the copy of {MARK} is {'missing' if is_missing else 'damaged or out of date'}",
+        remedy="a repair writes it again",
+        repair=partial(creation.write_mark_copy, config, mark),
+    )
+
+
+def _why_unfinished(config: RepoConfig) -> str:
+    """Return how to continue an interrupted clone, which has no mark yet. Empty if this is not such a clone."""
+    try:
+        refuse_unfinished(config)
+    except RepositoryNotFoundError as err:
+        return err.hint
+    return ""
+
+
+def diagnose_records(config: RepoConfig) -> Iterator[Case]:
+    """Check the records of collected commits. A garbage collection cannot run if one of them is damaged."""
+    for info in config.store.list(GC):
+        if not info.path.endswith((RECORD, COPY)):
+            continue
+        problem = _record_problem(config, info.path)
+        if problem is None:
+            continue
+        # Each record has a copy beside it, so that one damaged object never loses the list of collected commits.
+        is_copy = info.path.endswith(COPY)
+        other = info.path.removesuffix(COPY) + RECORD if is_copy else info.path.removesuffix(RECORD) + COPY
+        can_repair = _record_problem(config, other) is None
+        yield Case(
+            kind=FindingKind.DAMAGED_COPY if is_copy else FindingKind.DAMAGED_RECORD,
+            subject=info.path,
+            explanation=f"the record of collected commits cannot be read: {problem}",
+            remedy="a repair restores it from its copy" if can_repair else "restore it from a backup",
+            repair=partial(_copy_record, config, other, info.path) if can_repair else None,
+        )
+
+
+def _record_problem(config: RepoConfig, path: str) -> str | None:
+    try:
+        decode_record(config.store.get(path), path=path)
+    except (CorruptError, ObjectNotFoundError, UnsupportedFormatError) as err:
+        return err.problem
+    return None
+
+
+def _copy_record(config: RepoConfig, source: str, target: str) -> None:
+    config.store.put(target, config.store.get(source))
+
+
+def diagnose_leases(config: RepoConfig) -> Iterator[Case]:
+    """Find leases that expired long ago."""
+    found = list(config.store.list(LEASES))
+    if not found:
+        return
+    oldest = store_time(config.store) - config.lease * _EXPIRED_LEASES
+    dead = tuple(sorted(info.path for info in found if info.modified < oldest))
+    if not dead:
+        return
+
+    def repair() -> None:
+        for path in dead:
+            there = config.store.find_info(path)
+            # Read the time again: its process may have been suspended and have renewed the lease since the scan.
+            if there is not None and there.modified < oldest:
+                config.store.delete(path)
+
+    yield Case(
+        kind=FindingKind.DEAD_LEASE,
+        subject=dead[0],
+        explanation=f"{len(dead)} expired leases of processes that ended without deleting them",
+        remedy="a repair deletes them; they block no other process",
+        paths=dead,
+        repair=repair,
+    )
+
+
+def diagnose_names(config: RepoConfig, folders: list[str]) -> Iterator[Case]:
+    """Report files and folders with unknown names: those in the root, and `folders`, which are among the logs."""
+    store = config.store
+    top = {*store.list_folders(), *(info.path for info in store.list_files())}
+    for path in sorted({*(top - _KNOWN), *folders}):
+        yield unknown_file(path)
+
+
+def diagnose_history(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> Iterator[Case]:
+    """Compare the history tables with the inventory. Call this only if the logs are intact."""
+    problem = stored.problem
+    if stored.commits is not None:
+        problem = _compare(stored.commits, stored.actors, inventory)
+    if problem is None:
+        return
+    yield Case(
+        kind=FindingKind.DAMAGED_HISTORY,
+        subject=history_tables.HISTORY_TABLES[0],
+        explanation=f"the history tables differ from the logs: {problem}",
+        remedy="a repair rebuilds them from the logs; no commit depends on them",
+        paths=history_tables.HISTORY_TABLES,
+        repair=partial(history_tables.rebuild_history, repo_store),
+    )
+
+
+def _compare(commits: pa.Table, actors: pa.Table | None, inventory: Inventory) -> str | None:
+    """Return the first difference between the history tables and the logs, or None."""
+    actor_rows = [] if actors is None else actors.to_pylist()
+    actor_of = {row["graph_commit_id"]: row["actor_id"] for row in actor_rows}
+    if len(actor_of) < len(actor_rows):
+        return "a commit has two actors"
+    rows = commits.to_pylist()
+    counts = Counter(row["graph_commit_id"] for row in rows)
+    commit_id, count = counts.most_common(1)[0] if rows else ("", 0)
+    if count > 1:
+        return f"commit {commit_id} occurs {count} times"
+    newest: dict[str, int] = {}
+    for row in rows:
+        commit_id = row["graph_commit_id"]
+        known = inventory.commits.get(commit_id)
+        if known is None:
+            return f"commit {commit_id} is in no log"
+        if digest_row(row, actor_of.get(commit_id)) != known.digest:
+            return f"commit {commit_id} differs"
+        newest[known.branch] = max(known.version, newest.get(known.branch, 0))
+    # A commit is missing if the history tables have a later one of its branch.
+    for commit_id in inventory.published:
+        facts = inventory.commits[commit_id]
+        if commit_id not in counts and facts.version <= newest.get(facts.branch, 0):
+            return f"commit {commit_id} is missing"
+    return None

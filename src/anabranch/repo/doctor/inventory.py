@@ -12,14 +12,21 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from anabranch.errors import AnabranchError, CorruptError, InvalidNameError
+import pyarrow as pa
+
+from anabranch.errors import (
+    AnabranchError,
+    CorruptError,
+    InvalidNameError,
+    StorageDeniedError,
+    StorageUnavailableError,
+)
 from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.log import codec
+from anabranch.repo.log import codec, history_tables
 from anabranch.repo.log.clones import CLONES, ORIGIN
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry, TableMap
-from anabranch.repo.log.history_tables import history_row
 from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS, NumberedLog
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.refs.tags import TagInfo, decode_tag
@@ -31,14 +38,8 @@ def name_of(branch: BranchName) -> str:
     return str(branch) if branch.run_id is None else f"run {branch.run_id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherEntry:
-    """An entry of a log of which doctor reads only the number."""
-
-    number: int
-
-
-Entry = LogEntry | TagInfo | OtherEntry
+# Of an entry of another log, doctor reads only the number.
+Entry = LogEntry | TagInfo | int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,6 @@ class CheckedLog:
     branch: BranchName | None = None
     is_tag: bool = False
 
-    @classmethod
-    def of_branch(cls, log: NumberedLog, branch: BranchName) -> "CheckedLog":
-        name = name_of(branch)
-        label = name if branch.run_id is not None else f"branch '{name}'"
-        return cls(log=log, label=label, name=name, branch=branch)
-
     def decode(self, data: bytes, number: int) -> Entry:
         path = self.log.path(number)
         if self.is_tag:
@@ -69,7 +64,7 @@ class CheckedLog:
             return codec.decode_entry(data, path=path)
         fields = documents.load(data, path=path)
         with documents.damage_named(path):
-            return OtherEntry(number=int(fields["number"]))
+            return int(fields["number"])
 
     def is_own(self, entry: Entry, number: int) -> bool:
         """Return whether an entry belongs to this log and has this number, by its own fields."""
@@ -78,8 +73,8 @@ class CheckedLog:
                 return (entry.branch, entry.number) == (self.branch, number)
             case TagInfo():
                 return (entry.name, entry.number) == (self.name, number)
-            case OtherEntry():
-                return entry.number == number
+            case int():
+                return entry == number
 
     def decode_own(self, data: bytes, number: int) -> Entry | None:
         """Return an entry if it is intact and belongs to this log, else None."""
@@ -127,9 +122,11 @@ def list_logs(config: RepoConfig) -> tuple[list[CheckedLog], list[str]]:
 
 def _checked_log(log: NumberedLog, folder: str, name: str) -> CheckedLog:
     if folder == BRANCHES:
-        return CheckedLog.of_branch(log, BranchName(unquote(name)))
+        return CheckedLog(
+            log=log, label=f"branch '{unquote(name)}'", name=unquote(name), branch=BranchName(unquote(name))
+        )
     if folder == RUNS:
-        return CheckedLog.of_branch(log, BranchName.of_run(name))
+        return CheckedLog(log=log, label=f"run {name}", name=f"run {name}", branch=BranchName.of_run(name))
     if folder == TAGS:
         return CheckedLog(log=log, label=f"tag '{name}'", name=name, is_tag=True)
     return CheckedLog(log=log, label=f"clone {name}", name=name)
@@ -145,7 +142,7 @@ class BrokenCommit:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """The facts about a commit that the checks of other objects need. `related` are all commits that it names."""
+    """The facts about a commit that the checks of other objects need."""
 
     branch: str
     version: int
@@ -153,13 +150,11 @@ class CommitFacts:
     created_at: int
     base: str
     made_from: tuple[str, ...]
-    related: tuple[str, ...]
     digest: bytes
 
     @classmethod
     def of(cls, record: CommitRecord) -> "CommitFacts":
         commit = record.commit
-        others = (record.main_id, record.older, record.base)
         return cls(
             branch=commit.branch,
             version=commit.manifest_version,
@@ -167,8 +162,7 @@ class CommitFacts:
             created_at=commit.created_at,
             base=record.base,
             made_from=record.sources,
-            related=(*record.sources, *(other for other in others if other is not None)),
-            digest=digest_row(history_row(commit), commit.actor_id),
+            digest=digest_row(history_tables.history_row(commit), commit.actor_id),
         )
 
 
@@ -206,7 +200,6 @@ class Inventory:
         self.published: dict[str, tuple[str, int]] = {}
         # The commits that logs or other commits name. Those that only tags name are not here.
         self.named: set[str] = set()
-        self.inspected: set[str] = set()
         self.broken: dict[str, BrokenCommit] = {}
         self.uses: dict[Placement, Use] = defaultdict(Use)
         # For each base, the tables that every commit on it has in another state, or not at all. No commit needs the
@@ -226,8 +219,18 @@ class Inventory:
         """Return whether a table is in the scope of the scan."""
         return self._tables is None or key in self._tables
 
-    def add_entry(self, entry: LogEntry, *, publishes: bool) -> None:
-        """Add the commits that a log entry names. `publishes`: whether it published its head commit."""
+    @property
+    def inspected(self) -> set[str]:
+        """The commits that were read."""
+        return {*self.commits, *self.broken}
+
+    def add_entry(self, entry: Entry, *, is_newest: bool) -> None:
+        """Add an entry and the commits that it names."""
+        if isinstance(entry, TagInfo) and is_newest and not entry.is_deleted:
+            with self._lock:
+                self.tags[entry.name] = entry
+        if not isinstance(entry, LogEntry):
+            return
         head, state = entry.head, entry.state
         named = [
             head.commit.graph_commit_id,
@@ -239,29 +242,22 @@ class Inventory:
             named += [*state.run.started_on, state.run.commit_id]
         with self._lock:
             self.named.update(name for name in named if name is not None)
-            if publishes:
+            if publishes(entry):
                 self.published[head.commit.graph_commit_id] = (str(entry.branch), entry.number)
-
-    def add_head(self, entry: LogEntry) -> None:
-        with self._lock:
-            self.heads[str(entry.branch)] = entry
-
-    def add_tag(self, tag: TagInfo) -> None:
-        with self._lock:
-            self.tags[tag.name] = tag
+            if is_newest:
+                self.heads[str(entry.branch)] = entry
 
     def add_broken(self, commit_id: str, broken: BrokenCommit) -> None:
         with self._lock:
-            self.inspected.add(commit_id)
             self.broken[commit_id] = broken
 
     def add_commit(self, record: CommitRecord) -> None:
         """Add a commit and, unless it was collected, the tables that it changed since its base."""
         facts = CommitFacts.of(record)
+        named = (*record.sources, record.main_id, record.older, record.base)
         with self._lock:
-            self.inspected.add(record.commit.graph_commit_id)
             self.commits[record.commit.graph_commit_id] = facts
-            self.named.update(facts.related)
+            self.named.update(name for name in named if name is not None)
             if record.collected_at is None:
                 self._add_tables(record.changes.items())
                 hidden = self._hidden.setdefault(record.base, set(record.changes))
@@ -284,6 +280,15 @@ class Inventory:
                 use.keys.add(entry.primary_key)
 
 
+def publishes(entry: LogEntry) -> bool:
+    """Return whether an entry published its head.
+
+    Entries such as a protection or a reset repeat a commit that an earlier entry, or another branch, published.
+    """
+    commit = entry.head.commit
+    return (commit.branch, commit.manifest_version) == (str(entry.branch), entry.number)
+
+
 def placement_of(entry: TableEntry) -> Placement:
     return Placement(dataset=entry.dataset, home=entry.home, version=entry.version)
 
@@ -291,6 +296,31 @@ def placement_of(entry: TableEntry) -> Placement:
 def digest_row(row: Mapping[str, Any], actor: str | None) -> bytes:
     """Return a digest of the row of a commit in the history tables."""
     return blake2b(repr((*row.values(), actor)).encode(), digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredHistory:
+    """The contents of the history tables, or the reason why they cannot be read."""
+
+    commits: pa.Table | None = None
+    actors: pa.Table | None = None
+    problem: str | None = None
+
+
+def read_stored_history(config: RepoConfig) -> StoredHistory:
+    """Read the history tables. Call this before the logs are read: then the logs can only have more commits."""
+    try:
+        commits, actors = history_tables.read_history(config)
+    # A store that does not answer is not a damage of the tables.
+    except (StorageDeniedError, StorageUnavailableError):
+        raise
+    except AnabranchError as err:
+        return StoredHistory(problem=f"they cannot be read: {err.problem}")
+    # Another tool may have written the tables, and the comparison reads these columns by name.
+    for table, names in ((commits, history_tables.COMMIT_COLUMNS), (actors, history_tables.ACTOR_COLUMNS)):
+        if table is not None and not set(names) <= set(table.column_names):
+            return StoredHistory(problem="they have other columns")
+    return StoredHistory(commits=commits, actors=actors)
 
 
 def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Case]) -> list[Case]:
@@ -309,9 +339,18 @@ def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Ca
         for place in _placements(repo_store, record, keys) & damaged:
             refs[place].add(name)
     commits = _find_commits(repo_store, sorted(inventory.commits), keys, damaged)
-    affected = [_with_effects(case, inventory, refs, commits) for case in found]
-    # A table state that no ref and no commit has was collected after the logs were read.
-    return [case for case in affected if inventory.broken or not case.placements or case.refs or case.commits]
+    affected = []
+    for case in found:
+        if not case.placements:
+            affected.append(case)
+            continue
+        tables = tuple(sorted({key for place in case.placements for key in inventory.uses[place].tables}))
+        names = tuple(sorted({name for place in case.placements for name in refs[place]}))
+        ids = tuple(sorted({commit_id for place in case.placements for commit_id in commits[place]}))
+        # A table state that no ref and no commit has was collected after the logs were read.
+        if inventory.broken or names or ids:
+            affected.append(replace(case, tables=tables, refs=names, commits=ids))
+    return affected
 
 
 def _find_commits(
@@ -331,19 +370,6 @@ def _find_commits(
         for place in places:
             commits[place].add(commit_id)
     return commits
-
-
-def _with_effects(
-    case: Case, inventory: Inventory, refs: dict[Placement, set[str]], commits: dict[Placement, set[str]]
-) -> Case:
-    if not case.placements:
-        return case
-    return replace(
-        case,
-        tables=tuple(sorted({key for place in case.placements for key in inventory.uses[place].tables})),
-        refs=tuple(sorted({name for place in case.placements for name in refs[place]})),
-        commits=tuple(sorted({commit_id for place in case.placements for commit_id in commits[place]})),
-    )
 
 
 def _placements(repo_store: RepoStore, record: CommitRecord, keys: frozenset[TableKey]) -> frozenset[Placement]:

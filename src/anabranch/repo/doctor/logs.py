@@ -1,22 +1,22 @@
-"""Check every entry of the numbered logs: those of branches, runs, tags, clones and the origin."""
+"""Check every entry of the numbered logs, of branches, runs, tags, clones and the origin, and interrupted renames."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
-from anabranch.errors import CorruptError, UnsupportedFormatError
+from anabranch.errors import BusyError, CorruptError, UnsupportedFormatError
 from anabranch.format.doctor.findings import Case, FindingKind, unknown_file
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.doctor.commits import inspect_commit, rebuild_entry, rebuild_newest
-from anabranch.repo.doctor.inventory import CheckedLog, DamagedNewest, Entry, Inventory
-from anabranch.repo.doctor.metadata import StoredHistory
+from anabranch.repo.doctor.inventory import CheckedLog, DamagedNewest, Inventory, StoredHistory, publishes
 from anabranch.repo.log.config import RepoConfig, as_text, store_microseconds
-from anabranch.repo.log.entries import LogEntry
+from anabranch.repo.log.entries import BranchEvent, LogEntry
 from anabranch.repo.log.numbered import BRANCHES
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.refs.tags import TagInfo
+from anabranch.repo.refs.branches import refuse_in_use
 from anabranch.storage import in_parallel, put_once
 from anabranch.storage.documents import is_torn
 
@@ -39,8 +39,7 @@ class _Listed:
     others: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
+class _Timed(NamedTuple):
     """The number and the time of an intact entry."""
 
     number: int
@@ -153,23 +152,12 @@ def _scan_entry(
     if not checked.is_own(entry, number):
         problem = f"the file of entry {number} of {checked.label} contains another entry"
         return _lost_entry(repo_store, checked, number, newest, kind=FindingKind.MISPLACED_ENTRY, problem=problem)
-    _add_to_inventory(repo_store, inventory, entry, is_newest=number == newest)
-    return _Timed(number, entry.at) if isinstance(entry, LogEntry) else None
-
-
-def _add_to_inventory(repo_store: RepoStore, inventory: Inventory, entry: Entry, *, is_newest: bool) -> None:
-    if isinstance(entry, TagInfo) and is_newest and not entry.is_deleted:
-        inventory.add_tag(entry)
+    inventory.add_entry(entry, is_newest=number == newest)
     if not isinstance(entry, LogEntry):
-        return
-    commit = entry.head.commit
-    # Entries such as a protection or a reset repeat a commit that an earlier entry, or another branch, published.
-    publishes = (commit.branch, commit.manifest_version) == (str(entry.branch), entry.number)
-    inventory.add_entry(entry, publishes=publishes)
-    if publishes:
-        inspect_commit(repo_store, inventory, commit.graph_commit_id, entry.head)
-    if is_newest:
-        inventory.add_head(entry)
+        return None
+    if publishes(entry):
+        inspect_commit(repo_store, inventory, entry.head.commit.graph_commit_id, entry.head)
+    return _Timed(number, entry.at)
 
 
 def _lost_entry(
@@ -183,10 +171,6 @@ def _lost_entry(
     data = checked.find_copy(number)
     if data is None and checked.branch is not None:
         data = rebuild_entry(repo_store, checked, number)
-
-    def repair() -> bool:
-        return data is not None and _put_entry(checked, number, data)
-
     return Case(
         kind=kind,
         subject=checked.log.path(number),
@@ -197,7 +181,7 @@ def _lost_entry(
             else "a repair writes it again from a copy, or from the entries before and after it"
         ),
         refs=checked.refs(number, newest),
-        repair=None if data is None else repair,
+        repair=None if data is None else partial(_put_entry, checked, number, data),
     )
 
 
@@ -242,13 +226,12 @@ def _diagnose_hint(checked: CheckedLog, listed: _Listed) -> Iterator[Case]:
 
 
 def _hint_case(checked: CheckedLog, kind: FindingKind, problem: str, newest: int) -> Case:
-    def repair() -> bool:
+    def repair() -> None:
         data = checked.log.find(newest)
         if data is not None and checked.decode_own(data, newest) is not None:
             checked.log.write_hint(newest, data)
         else:
             checked.log.store.delete(checked.log.hint_path)  # a log without a hint can be read
-        return True
 
     return Case(
         kind=kind,
@@ -314,3 +297,45 @@ def _published_as(inventory: Inventory, stored: StoredHistory, branch: str, numb
         if (row["manifest_branch"] or MAIN, row["manifest_version"]) == (branch, number):
             named.add(row["graph_commit_id"])
     return frozenset(named)
+
+
+def diagnose_renames(repo_store: RepoStore, inventory: Inventory) -> Iterator[Case]:
+    """Yield the renames that were interrupted: the new name exists, and the old one has no tombstone."""
+    for head in inventory.heads.values():
+        if head.state.is_deleted or head.renamed_from is None:
+            continue  # after the first change under its name it is a branch like others
+        former = head.state.former_names[-1]
+        old = inventory.heads.get(str(former.branch))
+        if old is None or old.state.is_deleted or old.state.created_as != former.created_as:
+            continue
+        yield Case(
+            kind=FindingKind.UNFINISHED_RENAME,
+            subject=repo_store.config.branch_log(head.branch).path(head.number),
+            explanation=f"a rename of branch '{old.branch}' to '{head.branch}' was interrupted, and both exist",
+            remedy=f"a repair deletes '{head.branch}', on which nothing was changed; then rename '{old.branch}' again",
+            repair=partial(_undo_rename, repo_store, head),
+        )
+
+
+def _undo_rename(repo_store: RepoStore, head: LogEntry) -> bool:
+    """Delete the new name, unless it was changed or the rename has finished since the scan."""
+    former = head.state.former_names[-1]
+
+    def is_finished() -> bool:
+        old = repo_store.heads.find(former.branch)
+        return old is None or old.state.find_rename(former.created_as) is not None
+
+    def tombstone(newest: LogEntry) -> LogEntry | None:
+        if newest != head or is_finished():
+            return None
+        refuse_in_use(repo_store, head.branch)
+        return repo_store.heads.next_entry(newest, BranchEvent.DELETED, is_deleted=True)
+
+    def verify(_: LogEntry) -> None:
+        # The rename may still be in progress. It puts the tombstone of the old name first, and reads the new name
+        # then. This does it the other way round, so that at least one of the two sees the other and rolls back.
+        if is_finished():
+            raise BusyError(f"the rename to '{head.branch}' has just finished", hint="nothing is left to repair")
+        refuse_in_use(repo_store, head.branch)
+
+    return repo_store.heads.move(head.branch, tombstone, verify=verify).state.is_deleted

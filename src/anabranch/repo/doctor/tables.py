@@ -1,9 +1,13 @@
-"""Check the table states that commits name: readable, all files present, and, on request, the rows and their keys."""
+"""Check the table states that commits name: readable, all files present, and, on request, the rows and their keys.
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+Also the homes of the current branches: do plain Lance readers see the published state, or an external write?
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,12 +16,12 @@ from anabranch.format import staging
 from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.format.doctor.inventory import (
     MANIFESTS,
-    Inventory,
     VersionFacts,
     WrongFile,
     check_contents,
     read_partial_inventory,
 )
+from anabranch.format.doctor.inventory import Inventory as DatasetInventory
 from anabranch.format.doctor.refs import find_ref_repair
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import Layout, ManifestName, branch_ref_path, lay_out, manifest_path
@@ -25,9 +29,13 @@ from anabranch.format.refs.ref_files import RefFile
 from anabranch.format.refs.refs import BranchInfo, scan_branches
 from anabranch.format.scan import iter_batches
 from anabranch.format.staging import VersionRef, find_indexed_column, find_shown, rebuild_staged
-from anabranch.repo.doctor.inventory import Use
-from anabranch.repo.log.config import TABLES, RepoConfig
-from anabranch.storage import open_store
+from anabranch.ids import MAIN, BranchName, TableKey
+from anabranch.repo.doctor.inventory import Inventory, Use
+from anabranch.repo.log.config import TABLES, RepoConfig, owns
+from anabranch.repo.log.entries import LogEntry, TableEntry, is_same_state
+from anabranch.repo.log.store import RepoStore
+from anabranch.repo.write.homes import settle_table
+from anabranch.storage import in_parallel, open_store
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import follow_links, relative_to
 
@@ -39,43 +47,29 @@ _PROBLEMS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetCheck:
-    """The problems of one dataset.
+def check_dataset(
+    config: RepoConfig, dataset: str, uses: Mapping[Placement, Use]
+) -> tuple[list[Case], dict[Placement, str], dict[Placement, str]]:
+    """Check the table states that are stored in a dataset.
 
-    `stale` are the table states that read a location from before the repository was moved, with an explanation. `gone`
-    are the table states that read another location, which is given and is empty.
+    Return the problems, the states that read a location from before the repository was moved, each with an explanation,
+    and those that read another location, which is empty.
     """
-
-    cases: tuple[Case, ...]
-    stale: Mapping[Placement, str] = field(default_factory=dict)
-    gone: Mapping[Placement, str] = field(default_factory=dict)
-
-
-def check_dataset(config: RepoConfig, dataset: str, uses: Mapping[Placement, Use]) -> DatasetCheck:
-    """Check the table states that are stored in a dataset."""
     try:
         root = config.dataset_root(dataset)
         for home in {place.home for place in uses}:
             refuse_links(root.root, *root.on(home).folders)
     # Doctor does not follow links either: a repository from an untrusted source could name files outside of it.
     except LinkError as err:
-        link = Case(
-            kind=FindingKind.SYMBOLIC_LINK,
-            subject=f"{TABLES}/{dataset}",
-            explanation=f"it cannot be read: {err.problem}",
-            remedy=err.hint,
-            placements=frozenset(uses),
-        )
-        return DatasetCheck(cases=(link,))
+        subject, problem = f"{TABLES}/{dataset}", f"it cannot be read: {err.problem}"
+        link = Case(kind=FindingKind.SYMBOLIC_LINK, subject=subject, explanation=problem, remedy=err.hint)
+        return [replace(link, placements=frozenset(uses))], {}, {}
     files = lay_out(root.root, root.store().list())
     check = _Check(root, dataset, uses, files)
     if not files.files:
-        missing = check.case(
-            FindingKind.MISSING_DATASET, "", "the dataset is missing", "restore the folder from a backup", uses
-        )
-        return DatasetCheck(cases=(missing,))
-    return DatasetCheck(cases=tuple(check.run()), stale=check.stale, gone=check.gone)
+        remedy = "restore the folder from a backup"
+        return [check.case(FindingKind.MISSING_DATASET, "", "the dataset is missing", remedy, uses)], {}, {}
+    return list(check.run()), check.stale, check.gone
 
 
 class _Check:
@@ -89,7 +83,6 @@ class _Check:
         self._files = files
         self.stale: dict[Placement, str] = {}
         self.gone: dict[Placement, str] = {}
-        self._explanations: dict[str, str] = {}
 
     def case(
         self, kind: FindingKind, path: str, explanation: str, remedy: str, placements: Iterable[Placement] = ()
@@ -109,7 +102,12 @@ class _Check:
         # The root counts even if no commit reads it: without it, no table can be branched from the other homes.
         lost = {None, *self._homes} - {branch for branch, _ in listed}
         for home in lost:
-            yield self._lost_home(home)
+            placements = frozenset(place for place in self._uses if place.home == home)
+            problem = f"{self._name(home)} has no versions"
+            if not placements:
+                problem += "; its branches can be read, but tables cannot be branched from them"
+            folder = self._root.on(home).folder
+            yield self.case(FindingKind.MISSING_HOME, folder, problem, "restore the folder from a backup", placements)
         wanted = {(place.home, place.version) for place in self._uses if place.home not in lost}
         inventory = read_partial_inventory(self._root, self._files, wanted)
         yield from self._refs(inventory, lost)
@@ -120,7 +118,7 @@ class _Check:
                 problem = f"files of branch '{name}', whose creation did not finish; no commit needs them"
                 yield self.case(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
 
-    def _refs(self, inventory: Inventory, lost: set[str | None]) -> Iterator[Case]:
+    def _refs(self, inventory: DatasetInventory, lost: set[str | None]) -> Iterator[Case]:
         refs = {ref.name: ref for ref in reversed(inventory.branch_refs)}
         for home in sorted(home for home in self._homes if home is not None and home not in lost):
             yield from self._ref(home, refs.get(home))
@@ -130,7 +128,7 @@ class _Check:
             if ref.info is None:
                 yield from self._ref(ref.name, ref)
 
-    def _unreadable_versions(self, inventory: Inventory, missing: set[tuple[str | None, int]]) -> Iterator[Case]:
+    def _unreadable_versions(self, inventory: DatasetInventory, missing: set[tuple[str | None, int]]) -> Iterator[Case]:
         for home, version in sorted(missing, key=repr):
             path = "/".join(filter(None, [self._root.on(home).folder, manifest_path(version)]))
             problem = f"{self._name(home)} has no version {version}"
@@ -139,14 +137,6 @@ class _Check:
             version = ManifestName.parse(file.name).version
             problem = f"version {version} of {self._name(file.branch)} cannot be opened: {damage}"
             yield self._unreadable(FindingKind.DAMAGED_MANIFEST, file.path, problem, file.branch, version)
-
-    def _lost_home(self, home: str | None) -> Case:
-        placements = frozenset(place for place in self._uses if place.home == home)
-        problem = f"{self._name(home)} has no versions"
-        if not placements:
-            problem += "; its branches can be read, but tables cannot be branched from them"
-        folder = self._root.on(home).folder
-        return self.case(FindingKind.MISSING_HOME, folder, problem, "restore the folder from a backup", placements)
 
     def _ref(self, home: str, ref: RefFile[BranchInfo] | None) -> Iterator[Case]:
         """Check the metadata of a Lance branch.
@@ -170,12 +160,12 @@ class _Check:
         """Return the case of a version without a readable manifest. A staged one is rebuilt from its settled copy."""
         place = Placement(dataset=self._dataset, home=home, version=version)
         at = self._root.on(home)
-        if is_staged(version) and find_shown(at, version) is not None:
-            remedy = "`doctor(repair=True)` writes it again from a copy with the same content"
-            return replace(self.case(kind, path, problem, remedy, {place}), repair=lambda: rebuild_staged(at, version))
-        return self.case(kind, path, problem, _FROM_BACKUP, {place})
+        if not is_staged(version) or find_shown(at, version) is None:
+            return self.case(kind, path, problem, _FROM_BACKUP, {place})
+        remedy = "`doctor(repair=True)` writes it again from a copy with the same content"
+        return replace(self.case(kind, path, problem, remedy, {place}), repair=partial(rebuild_staged, at, version))
 
-    def _contents(self, inventory: Inventory) -> Iterator[Case]:
+    def _contents(self, inventory: DatasetInventory) -> Iterator[Case]:
         """Check the files of the versions. Those with stale or missing bases are left to their own findings."""
         readable = []
         for facts in inventory.versions:
@@ -218,25 +208,28 @@ class _Check:
             if not one.is_missing or not one.file.is_elsewhere:
                 continue
             for facts in one.versions:
-                for base in _bases_of(one.file.uri, facts.base_paths):
+                # The bases that contain the file.
+                for base in (path.rstrip("/") for path in facts.base_paths):
+                    if relative_to(one.file.uri, follow_links(base)) is None:
+                        continue
                     if base not in is_empty:
                         is_empty[base] = next(iter(open_store(base, self._root.storage_options).list()), None) is None
                     if is_empty[base]:
                         self.gone[self._placement_of(facts)] = base
 
-    def _wrong_files(self, wrong: Iterable[WrongFile]) -> Iterator[Case]:
+    def _wrong_files(self, wrong: Sequence[WrongFile]) -> Iterator[Case]:
         """Report the missing and damaged files: one case for each index, and one for all others of each kind."""
+        explanations = {one.file.path: one.explanation for one in wrong}
         found: dict[FindingKind, dict[str, set[Placement]]] = defaultdict(lambda: defaultdict(set))
         for one in wrong:
             places = {self._placement_of(facts) for facts in one.versions} - self.gone.keys()
             if places:
                 found[one.kind][one.file.path] |= places
-                self._explanations[one.file.path] = one.explanation
         for kind in (FindingKind.MISSING_INDEX, FindingKind.DAMAGED_INDEX):
             for path, places in sorted(found.pop(kind, {}).items()):
                 yield self._wrong_index(kind, path, places)
         for path, places in sorted(found.pop(FindingKind.DAMAGED_DELETION_FILE, {}).items()):
-            explanation = f"a deletion file is damaged: {self._explanations[path]}"
+            explanation = f"a deletion file is damaged: {explanations[path]}"
             yield self.case(FindingKind.DAMAGED_DELETION_FILE, path, explanation, _FROM_BACKUP, places)
         for kind, users in sorted(found.items()):
             paths = tuple(sorted(users))
@@ -272,14 +265,6 @@ class _Check:
         return f"dataset '{self._dataset}'" if home is None else f"branch '{home}' of dataset '{self._dataset}'"
 
 
-def _bases_of(uri: str, base_paths: Iterable[str]) -> Iterator[str]:
-    """Yield the bases that contain a file."""
-    for path in base_paths:
-        base = path.rstrip("/")
-        if relative_to(uri, follow_links(base)) is not None:
-            yield base
-
-
 def diagnose_rows(config: RepoConfig, uses: Mapping[Placement, Use]) -> Iterator[Case]:
     """Read every row of the given table states. Only the key columns of one state are in memory at a time.
 
@@ -289,14 +274,29 @@ def diagnose_rows(config: RepoConfig, uses: Mapping[Placement, Use]) -> Iterator
     for place, use in uses.items():
         for kind, problem in _check(config, place, sorted(use.keys)):
             found[place.dataset, kind].append((place, problem))
-    for (_, kind), states in sorted(found.items()):
-        yield _case(kind, states)
+    for (dataset, kind), states in sorted(found.items()):
+        place, problem = states[0]
+        home = "" if place.home is None else branch_folder(place.home)
+        others = "" if len(states) == 1 else f"; {len(states) - 1} other states of the table have the same problem"
+        is_unreadable = kind is FindingKind.UNREADABLE_ROWS
+        remedy = "correct the rows in a transaction, or set another primary key"
+        yield Case(
+            kind=kind,
+            subject="/".join(filter(None, [TABLES, dataset, home])),
+            explanation=f"version {place.version}: {problem}{others}",
+            remedy="restore its files from a backup" if is_unreadable else remedy,
+            placements=frozenset(place for place, _ in states),
+        )
 
 
 def _check(config: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
-    home = config.dataset_root(place.dataset).on(place.home)
+    version_ref = VersionRef(home=config.dataset_root(place.dataset).on(place.home), version=place.version)
     try:
-        columns = _read(VersionRef(home=home, version=place.version), keys)
+        schema = version_ref.schema
+        names = [name for name in schema.names if any(name in key for key in keys)]
+        # All columns are read, because damage in any file must be found. Only the keys are kept in memory.
+        kept = [batch.select(names) for batch in iter_batches(version_ref)]
+        columns = pa.Table.from_batches(kept, schema=pa.schema([schema.field(name) for name in names]))
     # A store that does not answer is not damage.
     except (StorageDeniedError, StorageUnavailableError):
         raise
@@ -315,27 +315,82 @@ def _check(config: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) ->
                 yield FindingKind.DUPLICATE_KEYS, f"{repeated} rows repeat a primary key ({named})"
 
 
-def _read(version_ref: VersionRef, keys: list[tuple[str, ...]]) -> pa.Table:
-    """Read all columns, and return those of the keys."""
-    schema = version_ref.schema
-    names = [name for name in schema.names if any(name in key for key in keys)]
-    # All columns are read, because damage in any file must be found. Only the keys are kept in memory.
-    kept = [batch.select(names) for batch in iter_batches(version_ref)]
-    return pa.Table.from_batches(kept, schema=pa.schema([schema.field(name) for name in names]))
+def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collection[Placement]) -> Iterator[Case]:
+    """Check the homes that the branches write to, except those with damaged table states."""
+    broken = {(place.dataset, place.home) for place in damaged}
+    for head in inventory.heads.values():
+        # A run has no homes of its own: it writes to those of its target.
+        if head.state.is_deleted or head.branch.is_internal or head.head.base in inventory.broken:
+            continue
+        tables = [
+            (key, entry)
+            for key, entry in _iter_written(repo_store, head)
+            if inventory.covers(key) and (entry.dataset, entry.home) not in broken
+        ]
+        cases = list(filter(None, in_parallel(partial(_diagnose_home, repo_store, head.branch), tables)))
+        # If the branch moved, a writer has just published and has not settled yet. It will.
+        if cases and repo_store.heads.find(head.branch) == head:
+            yield from cases
 
 
-def _case(kind: FindingKind, states: list[tuple[Placement, str]]) -> Case:
-    place, problem = states[0]
-    home = "" if place.home is None else branch_folder(place.home)
-    others = "" if len(states) == 1 else f"; {len(states) - 1} other states of the table have the same problem"
-    return Case(
-        kind=kind,
-        subject="/".join(filter(None, [TABLES, place.dataset, home])),
-        explanation=f"version {place.version}: {problem}{others}",
-        remedy=(
-            "restore its files from a backup"
-            if kind is FindingKind.UNREADABLE_ROWS
-            else "correct the rows in a transaction, or set another primary key"
-        ),
-        placements=frozenset(place for place, _ in states),
+def _iter_written(repo_store: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
+    """Yield the tables that a branch has written in homes of its own, each of which has one table."""
+    commits = repo_store.commits
+    tables, at_creation = commits.tables_of(head.head), dict[TableKey, TableEntry]()
+    if str(head.branch) != MAIN:
+        # If its first entry is damaged, that is a finding of its own.
+        with suppress(AnabranchError):
+            first = repo_store.heads.get_numbered(head.branch, head.state.created_as)
+            at_creation = commits.tables_of(first.head)
+    homes = Counter((entry.dataset, entry.home) for entry in tables.values())
+    for key, entry in sorted(tables.items()):
+        # A table that is unchanged since the branch was created may be in a home of an earlier branch of this name.
+        is_unchanged = is_same_state(at_creation.get(key), entry)
+        if owns(head.branch, entry.home) and homes[entry.dataset, entry.home] == 1 and not is_unchanged:
+            yield key, entry
+
+
+def _diagnose_home(repo_store: RepoStore, branch: BranchName, table: tuple[TableKey, TableEntry]) -> Case | None:
+    """Return what is wrong with the newest ordinary version of a home, or None if it is the published state."""
+    key, entry = table
+    home = repo_store.config.dataset_root(entry.dataset).on(entry.home)
+    subject = "/".join(filter(None, ["tables", entry.dataset, home.folder]))
+    case = partial(Case, subject=subject, tables=(str(key),))
+    repair = partial(settle_table, repo_store, branch, key)
+    try:
+        newest = staging.newest_version(home)
+        if staging.is_damaged(home, newest):
+            return case(
+                kind=FindingKind.DAMAGED_MANIFEST,
+                subject=f"{subject}/{manifest_path(newest)}",
+                explanation=f"the newest ordinary version of '{key}', which plain Lance readers see, was cut off",
+                remedy="a repair replaces it and settles the published state, as the next writer would",
+                repair=repair,
+            )
+        home.open()
+        external = staging.list_external_versions(home, since=entry.head)
+        if not external and (newest == entry.version or staging.restored_version(home, newest) == entry.version):
+            return None
+    # A store that does not answer is not damage of the table: report it to the caller instead of a finding.
+    except (StorageDeniedError, StorageUnavailableError):
+        raise
+    except AnabranchError as err:
+        return case(
+            kind=FindingKind.DAMAGED_MANIFEST,
+            explanation=f"its newest version, which plain Lance readers see, cannot be opened: {err.problem}",
+            remedy="restore it from a backup; Anabranch can still read the published state",
+        )
+    if external:
+        versions = ", ".join(map(str, external))
+        return case(
+            kind=FindingKind.EXTERNAL_WRITE,
+            explanation=f"another Lance tool wrote to '{key}' on branch '{branch}': version {versions}",
+            remedy=f"merge it with `adopt('{key}', branch='{branch}')`, or set it aside with"
+            f" `settle('{key}', branch='{branch}', force=True)`",
+        )
+    return case(
+        kind=FindingKind.UNSETTLED_HOME,
+        explanation=f"plain Lance readers see another state of '{key}' than branch '{branch}' has published",
+        remedy="a repair settles it, as the next writer would",
+        repair=repair,
     )
