@@ -5,11 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from anabranch.format.staging import DEFAULT, IndexRecipe, Notes, VersionRef, find_wrong_default, notes_of, read_recipes
+from anabranch.format.staging import DEFAULT, IndexRecipe, Notes, find_wrong_default, notes_of, read_recipes
 from anabranch.format.staging.notes import COLUMN_ID, NOT_NULL, column_ids_text
 from anabranch.repo.merge.resolve import SchemaDecider, SideTexts
-from anabranch.repo.merge.shapes import MergedColumn, SchemaSides
-from anabranch.repo.snapshot import Table
+from anabranch.repo.merge.shapes import MergedColumn, TableSide, TableSides
 
 # Notes
 
@@ -34,7 +33,7 @@ class MergedNotes:
         return replace(self, columns={name: {**self.columns.get(name, {}), **noted[name]} for name in noted})
 
 
-def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decider: SchemaDecider) -> MergedNotes:
+def merge_notes(sides: TableSides, columns: Sequence[MergedColumn], decider: SchemaDecider) -> MergedNotes:
     """Merge the notes one by one. `decider` decides if both sides changed a note."""
     of_columns: dict[str, Notes] = {}
     for column in columns:
@@ -49,7 +48,7 @@ def merge_notes(sides: SchemaSides, columns: Sequence[MergedColumn], decider: Sc
 
 
 def find_misfit(
-    sides: SchemaSides, columns: Sequence[MergedColumn], notes: MergedNotes
+    sides: TableSides, columns: Sequence[MergedColumn], notes: MergedNotes
 ) -> tuple[MergedColumn, str] | None:
     """Return the first column whose merged default does not fit the merged column, and what is wrong with it.
 
@@ -68,27 +67,27 @@ def find_misfit(
     return next(column for column in columns if column.name == name), err.problem
 
 
-def _is_as_in_target(sides: SchemaSides, column: MergedColumn) -> bool:
+def _is_as_in_target(sides: TableSides, column: MergedColumn) -> bool:
     if column.triple.target is None:
         return False
     now = sides.target.schema.field(column.triple.target)
     return (now.type, now.nullable) == (column.field.type, column.field.nullable)
 
 
-def defaults_of(sides: SchemaSides, column: MergedColumn) -> SideTexts:
+def defaults_of(sides: TableSides, column: MergedColumn) -> SideTexts:
     """Return the default of a column in the base, the source and the target."""
     base, source, target = (notes.get(DEFAULT) for notes in _column_notes(sides, column))
     return base, source, target
 
 
-def _column_notes(sides: SchemaSides, column: MergedColumn) -> list[Mapping[str, str]]:
+def _column_notes(sides: TableSides, column: MergedColumn) -> list[Mapping[str, str]]:
     """Return the notes of a column in the base, the source and the target."""
     triple = column.triple
     named = (sides.base, triple.base), (sides.source, triple.source), (sides.target, triple.target)
     return [_of_column(table, name) for table, name in named]
 
 
-def _merge_identity(sides: SchemaSides, column: MergedColumn) -> Notes:
+def _merge_identity(sides: TableSides, column: MergedColumn) -> Notes:
     """Return the note of the identity of a merged column, if it changes: the identities of both sides."""
     triple = column.triple
     if triple.target is not None and triple.base is not None and not _has_other_identity(sides, column):
@@ -102,13 +101,13 @@ def _merge_identity(sides: SchemaSides, column: MergedColumn) -> Notes:
     return {} if ours <= theirs else {COLUMN_ID: column_ids_text(ours | theirs)}
 
 
-def _has_other_identity(sides: SchemaSides, column: MergedColumn) -> bool:
+def _has_other_identity(sides: TableSides, column: MergedColumn) -> bool:
     """Return whether the recorded identities differ. One that is not recorded may be the same as one that is."""
     ours, theirs = sides.noted_ids
     return ours.get(column.triple.source or "") != theirs.get(column.triple.target or "")
 
 
-def _of_column(table: Table | None, name: str | None) -> Mapping[str, str]:
+def _of_column(table: TableSide | None, name: str | None) -> Mapping[str, str]:
     return {} if table is None or name is None else notes_of(table.schema.field(name).metadata)
 
 
@@ -137,23 +136,17 @@ class MergedIndices:
     dropped: tuple[str, ...] = ()
 
 
-def merge_indices(
-    base: VersionRef | None,
-    source: VersionRef,
-    target: VersionRef,
-    columns: Sequence[MergedColumn],
-    decider: SchemaDecider,
-) -> MergedIndices:
+def merge_indices(sides: TableSides, columns: Sequence[MergedColumn], decider: SchemaDecider) -> MergedIndices:
     """Merge the indices by their names. `decider` decides if both sides changed one to different definitions.
 
     The rows of the result are not those of the source, so an index of the source is built again.
     """
-    ours = read_recipes(source)
-    before = {} if base is None else read_recipes(base)
+    ours = read_recipes(sides.source.version_ref)
+    before = {} if sides.base is None else read_recipes(sides.base.version_ref)
     # The source left its indices alone, so that those of the target stay and need not be read.
     if _segments(ours) == _segments(before):
         return MergedIndices()
-    theirs = read_recipes(target)
+    theirs = read_recipes(sides.target.version_ref)
     # The three sides may have different names for a column. Compare them by the names of the result.
     names = {column.name: column.triple for column in columns}
     before = _renamed(before, {triple.base: name for name, triple in names.items()})

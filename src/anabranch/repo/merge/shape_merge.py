@@ -9,8 +9,7 @@ from anabranch.format.staging.incoming import require_computable
 from anabranch.format.staging.notes import NOT_NULL, first_names
 from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.resolve import SchemaDecider
-from anabranch.repo.merge.shapes import MergedColumn, SchemaSides, Shape, match_columns
-from anabranch.repo.snapshot import Table
+from anabranch.repo.merge.shapes import MergedColumn, Shape, TableSide, TableSides, match_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 # Returns whether rows that changed since the base have new values in a column of a table.
-IsUsed = Callable[[Table, str], bool]
+IsUsed = Callable[[TableSide, str], bool]
 
 
-def merge_shapes(sides: SchemaSides, *, decider: SchemaDecider, is_used: IsUsed) -> Shape:
+def merge_shapes(sides: TableSides, *, decider: SchemaDecider, is_used: IsUsed) -> Shape:
     """Merge the columns and the key. `decider` decides if both sides changed the same thing.
 
     A column that one side dropped is a conflict only if the other side changed it, or if `is_used` returns True for it.
@@ -36,7 +35,7 @@ def merge_shapes(sides: SchemaSides, *, decider: SchemaDecider, is_used: IsUsed)
     return merger.to_shape()
 
 
-def _same_shape(table: Table) -> Shape:
+def _same_shape(table: TableSide) -> Shape:
     """Return the shape of a table whose columns and key no side changed."""
     columns = {
         field.name: MergedColumn(
@@ -51,7 +50,7 @@ def _same_shape(table: Table) -> Shape:
 class _ShapeMerger:
     """Builds a `Shape`, column by column."""
 
-    def __init__(self, sides: SchemaSides, decider: SchemaDecider, is_used: IsUsed) -> None:
+    def __init__(self, sides: TableSides, decider: SchemaDecider, is_used: IsUsed) -> None:
         self._sides = sides
         self._base, self._source, self._target = sides.base, sides.source, sides.target
         self._decider = decider
@@ -310,7 +309,7 @@ class _ShapeMerger:
         wins = self._decider.decide(f"both sides changed {what}", texts, column=column)
         return source if wins == "source" else target
 
-    def _is_new_in_key(self, before: "pa.Field", table: Table, after: "pa.Field") -> bool:
+    def _is_new_in_key(self, before: "pa.Field", table: TableSide, after: "pa.Field") -> bool:
         """Return whether a side made a column a part of the key."""
         old = () if self._base is None else self._base.primary_key
         return after.name in table.primary_key and before.name not in old
@@ -320,7 +319,7 @@ class _ShapeMerger:
         return (before.name, before.type, before.nullable) != (after.name, after.type, after.nullable)
 
     @staticmethod
-    def _field(table: Table | None, name: str | None) -> "pa.Field":
+    def _field(table: TableSide | None, name: str | None) -> "pa.Field":
         assert table is not None  # noqa: S101 - callers pass only columns that the side has
         assert name is not None  # noqa: S101
         return _as_declared(table.schema.field(name))

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from anabranch.format.compare.difference import ColumnPair
-from anabranch.format.staging import ColumnChange
+from anabranch.format.compare.difference import ColumnPair, Difference
+from anabranch.format.staging import ColumnChange, VersionRef
 from anabranch.format.staging.expressions import find_default
 from anabranch.format.staging.notes import noted_column_ids, read_column_ids
 from anabranch.repo.history.comparer import ColumnTriple
@@ -37,19 +37,40 @@ class MergedColumn:
 ColumnIds = Mapping[str, frozenset[str]]
 
 
+_NO_DIFFERENCE = Difference(columns=(), older=(), newer=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSide:
+    """A table in the base or on one side of a merge, its opened version, and how a side differs from the base."""
+
+    table: Table
+    version_ref: VersionRef
+    changed: Difference = _NO_DIFFERENCE
+
+    @property
+    def schema(self) -> "pa.Schema":
+        return self.table.schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return self.table.primary_key
+
+
 @dataclass(frozen=True, kw_only=True)
-class SchemaSides:
-    """A table in the base and on both sides of a merge, with the pairs of columns between the base and each side.
+class TableSides:
+    """A table in the base and on both sides of a merge."""
 
-    `are_same` is True if no side changed the columns, their notes or the key.
-    """
+    base: TableSide | None
+    source: TableSide
+    target: TableSide
 
-    base: Table | None
-    source: Table
-    target: Table
-    are_same: bool = False
-    of_source: Sequence[ColumnPair] = ()
-    of_target: Sequence[ColumnPair] = ()
+    @cached_property
+    def are_same(self) -> bool:
+        """Whether no side changed the columns, their notes or the key."""
+        if self.base is None or not (self.source.changed.has_same_schema and self.target.changed.has_same_schema):
+            return False
+        return self.base.primary_key == self.source.primary_key == self.target.primary_key
 
     @cached_property
     def column_ids(self) -> tuple[ColumnIds, ColumnIds]:
@@ -71,7 +92,7 @@ class SchemaSides:
         return source.get(triple.source or "", frozenset()) & target.get(triple.target or "", frozenset())
 
 
-def match_columns(sides: SchemaSides) -> Iterator[ColumnTriple]:
+def match_columns(sides: TableSides) -> Iterator[ColumnTriple]:
     """Yield the matching columns: those of the target in order, then those only in the base or the source."""
     base, source, target = sides.base, sides.source, sides.target
     if base is None:
@@ -79,8 +100,8 @@ def match_columns(sides: SchemaSides) -> Iterator[ColumnTriple]:
         theirs: dict[str, str] = {}
         new_ours, new_theirs = source.schema.names, target.schema.names
     else:
-        ours, new_ours = _kept_and_added(sides.of_source)
-        theirs, new_theirs = _kept_and_added(sides.of_target)
+        ours, new_ours = _kept_and_added(source.changed.columns)
+        theirs, new_theirs = _kept_and_added(target.changed.columns)
     base_names = {now: before for before, now in theirs.items()}
     both_added = _match_added(sides, new_ours, new_theirs)
     for name in target.schema.names:
@@ -96,7 +117,7 @@ def match_columns(sides: SchemaSides) -> Iterator[ColumnTriple]:
             yield ColumnTriple(base=None, source=name, target=None)
 
 
-def _match_added(sides: SchemaSides, ours: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
+def _match_added(sides: TableSides, ours: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
     """Return the columns of the source that both sides added, by their names in the target.
 
     They are matched by identity, because a column may have come to both sides by a cherry-pick, then by name.
