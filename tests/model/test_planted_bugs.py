@@ -142,7 +142,7 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
     "renames are lost": ("anabranch.format.compare.difference", "columns_by_id", ignore_column_ids, MergingMachine),
     "gc keeps too much": ("anabranch.repo.gc.roots", "_newer_than", keep_all_commits, RepositoryMachine),
     "gc forgets tags": ("anabranch.repo.gc.roots", "iter_tagged_since", forget_tags, RepositoryMachine),
-    "one of two bases wins": ("anabranch.repo.merge.table_bases", "_NEITHER", prefer_one_base, MergingMachine),
+    "one of two bases wins": ("anabranch.repo.merge.merge", "_NEITHER", prefer_one_base, MergingMachine),
 }
 
 

@@ -181,7 +181,7 @@ def _check_kept_rows(step: MergeTable) -> None:
 # Stage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Stager:
     """Stages steps in the homes of a branch. `taken` are the tables of the branch."""
 

@@ -1,5 +1,10 @@
-"""Merge three states of many tables: plan the steps, then count them or stage them on a branch."""
+"""Merge three states of many tables: plan the steps, then count them or stage them on a branch.
 
+The plan first decides for each table whether it is added, dropped, renamed or matched with the table of the source.
+Matched tables are then planned one by one.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,14 +16,14 @@ from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.table_history import match_tables
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import Changes, TableEntry, TableMap
+from anabranch.repo.log.entries import Changes, TableEntry, TableMap, is_same_state
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_step_conflicts
-from anabranch.repo.merge.conflicts import Conflict, ConflictLog, Unresolved
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
+from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.matched_table import plan_matched_table
 from anabranch.repo.merge.paths import field_paths
-from anabranch.repo.merge.resolve import Resolution, check_names
-from anabranch.repo.merge.steps import AddTable, DropTable, MergeSteps, TableMatch, TableState, TableStep
-from anabranch.repo.merge.tables import PlannedTable, plan_tables
+from anabranch.repo.merge.resolve import Resolution, SchemaDecider, check_names
+from anabranch.repo.merge.steps import AddTable, DropTable, MergeSteps, RenameTable, TableMatch, TableState, TableStep
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import refuse_shared_home, taken_homes
 from anabranch.storage import in_parallel, iter_in_parallel
@@ -79,14 +84,7 @@ class Combiner:
 
     def plan(self, sides: Sides) -> MergeSteps:
         """Return the steps that merge the tables. Nothing is written, and few rows are read."""
-        planned = plan_tables(
-            sides.base,
-            sides.source,
-            sides.target,
-            self.resolution,
-            match=partial(match_tables, self.config),
-            has_same_content=self._has_same_content,
-        )
+        planner = _TablePlanner(self, sides)
 
         def plan(table: PlannedTable) -> TableStep:
             if isinstance(table, AddTable) and not table.source.entry.rows:
@@ -94,8 +92,8 @@ class Combiner:
                 return replace(table, wanted=tuple(sorted(read_recipes(source.version_ref))))
             return self.plan_table(table) if isinstance(table, TableMatch) else table
 
-        steps = tuple(in_parallel(plan, planned.tables, at_a_time=self.config.tables_at_a_time))
-        return MergeSteps(steps=steps, conflicts=tuple(planned.conflicts))
+        steps = tuple(in_parallel(plan, planner.tables, at_a_time=self.config.tables_at_a_time))
+        return MergeSteps(steps=steps, conflicts=tuple(planner.conflicts))
 
     def check_resolvers(self, *given: Sides) -> None:
         """Raise InvalidInputError if a resolver is for a table or column that no side has.
@@ -115,7 +113,7 @@ class Combiner:
 
         check_names(self.resolution, {str(key): partial(columns_of, key) for key in keys})
 
-    def _has_same_content(self, one: TableState, other: TableState) -> bool:
+    def has_same_content(self, one: TableState, other: TableState) -> bool:
         before, after = (Table(self.config, state.key, state.entry) for state in (one, other))
         # The identity of a column may be noted in one of two equal schemas only.
         schema, other_schema = without_column_ids(before.schema), without_column_ids(after.schema)
@@ -144,8 +142,7 @@ class Combiner:
         """
         if plan.has_conflicts:
             return self.count(plan)
-        stager = Stager(config=self.config, branch=self.branch, comparer=self.comparer, taken=target)
-        combined = self._walk(plan, stager.stage)
+        combined = self._walk(plan, Stager(self.config, self.branch, self.comparer, target).stage)
         changes = combined.changes
         # Two tables must not write to one home: the ordinary versions there would be those of both.
         taken = taken_homes(target, besides=changes)
@@ -179,3 +176,194 @@ class Combiner:
         small = iter_in_parallel(apply, small_steps, at_a_time=self.config.tables_at_a_time)
         for step in steps:
             yield next(small) if step.rows_read <= limit else apply(step)
+
+
+PlannedTable = AddTable | DropTable | RenameTable | TableMatch
+# The states of a table in the base, the source and the target, None where it does not exist.
+_States = tuple[TableState | None, TableState | None, TableState | None]
+
+
+class _TablePlanner:
+    """Decides on the tables that the source changed. `conflicts` are about whole tables."""
+
+    def __init__(self, combiner: Combiner, sides: Sides) -> None:
+        self._combiner = combiner
+        self._target = sides.target
+        self.tables: list[PlannedTable] = []
+        self.conflicts: list[Conflict] = []
+        # The names in the source of tables that both sides have, by their names in the target.
+        self._source_keys: dict[TableKey, TableKey] = {}
+        for states in _match_sides(combiner.config, sides):
+            self._plan(*states)
+        self._make_names_unique()
+        self._name_matches()
+
+    def _plan(self, base: TableState | None, source: TableState | None, target: TableState | None) -> None:
+        """Decide on one table, given its state on each side that has it."""
+        if source is None and target is None:
+            return
+        if source is not None and target is not None:
+            self._source_keys[target.key] = source.key
+        # The source did not change the table, so that whatever the target has stays.
+        if base is not None and source is not None and _is_as_before(base, source):
+            return
+        if source is not None and target is not None:
+            self._plan_both(base, source, target)
+        elif base is not None:
+            self._plan_missing(base, source, target)
+        elif source is not None:
+            self.tables.append(AddTable(key=source.key, source=source))
+
+    def _plan_both(self, base: TableState | None, source: TableState, target: TableState) -> None:
+        """Decide on a table that both sides have, maybe by different names."""
+        key = self._merge_names(base, source, target)
+        others = [state.entry for state in (base, target) if state is not None]
+        if not any(is_same_state(other, source.entry) for other in others):
+            self.tables.append(TableMatch(key=key, base=base, source=source, target=target))
+        elif key != target.key:
+            self.tables.append(RenameTable(key=key, target=target))
+
+    def _merge_names(self, base: TableState | None, source: TableState, target: TableState) -> TableKey:
+        if base is None:
+            return source.key
+        if source.key in (base.key, target.key):
+            return target.key
+        if target.key == base.key:
+            return source.key
+        side = self._find_side(target.key, (base, source, target), "both sides renamed it")
+        return source.key if side == "source" else target.key
+
+    def _plan_missing(self, base: TableState, source: TableState | None, target: TableState | None) -> None:
+        """Decide on a table of the base that one of the sides dropped.
+
+        The other side may have a new state with the same content: it compacted or indexed the table, or got it by an
+        earlier merge. Then the table is dropped without a conflict.
+        """
+        side: str | None = "source"
+        if source is not None and self._is_unchanged(base, source):
+            return
+        if target is None or not self._is_unchanged(base, target):
+            # The name that the table has if it is kept. Another table may have the name in the base by now.
+            name = next(state.key for state in (target, source, base) if state is not None)
+            dropped, changed = ("target", "source") if target is None else ("source", "target")
+            problem = f"the {dropped} dropped it, the {changed} changed it"
+            side = self._find_side(name, (base, source, target), problem, ConflictKind.DELETE_VS_UPDATE)
+        if side != "source":
+            return
+        if source is not None:
+            self.tables.append(AddTable(key=source.key, source=source))
+        elif target is not None:
+            self.tables.append(DropTable(key=target.key, target=target))
+
+    def _find_side(
+        self, name: TableKey, states: _States, problem: str, kind: ConflictKind = ConflictKind.SCHEMA
+    ) -> str | None:
+        """Return the side that decides on the name or the existence of a table, which is reported by `name`.
+
+        Add a conflict and return None if nothing decides.
+        """
+        keys = base, source, target = [None if state is None else state.key for state in states]
+        # A name that another table of the target has means that table.
+        names = (key for key in (target, base, source) if key is not None)
+        decider = self._decider(name, *(key for key in names if key not in self._target or key == target))
+        old, ours, theirs = (None if key is None else str(key) for key in keys)
+        return decider.find_side(problem, (old, ours, theirs), kind=kind)
+
+    def _decider(self, *names: TableKey) -> SchemaDecider:
+        """Return what decides on a table with these names, the one to report first."""
+        resolution = self._combiner.resolution.of_table(TableNames.of(names))
+        return SchemaDecider(table=str(names[0]), resolution=resolution, conflicts=self.conflicts)
+
+    def _is_unchanged(self, base: TableState, now: TableState) -> bool:
+        return _is_as_before(base, now) or (base.key == now.key and self._combiner.has_same_content(base, now))
+
+    def _make_names_unique(self) -> None:
+        """Decide on names that two tables would have: one was renamed, the other one added or renamed.
+
+        A table that loses gets back the name that it has on the side that wins. It is left out if it does not exist
+        there. If the name is that of another table, the same side wins again. All names of a side are different, so
+        that this ends.
+        """
+        losers: dict[TableKey, str] = {}
+        while (name := self._find_repeated_name()) is not None:
+            tables = self._named(name)
+            won = [losers[key] for table in tables if (key := _target_key(table)) in losers]
+            # The target wins against a table that lost to the source, so that no table moves back and forth.
+            wins = "target" if "target" in won else next(iter(won), None)
+            texts = None, str(name), str(name)
+            wins = wins or self._decider(name).decide("two tables would have this name", texts)
+            winner_key = {"source": self._source_key, "target": _target_key}[wins]
+            loser = next(table for table in tables if winner_key(table) != name)
+            if (key := _target_key(loser)) is not None:
+                losers[key] = wins
+            self._rename_loser(loser, winner_key(loser))
+
+    def _find_repeated_name(self) -> TableKey | None:
+        # A table that is renamed or dropped by this merge frees its name for another one.
+        leaving = {_target_key(table) for table in self.tables}
+        names = Counter(table.key for table in self.tables if not isinstance(table, DropTable))
+        found = (name for name, count in names.items() if count > 1 or (name in self._target and name not in leaving))
+        return min(found, default=None)
+
+    def _named(self, name: TableKey) -> Sequence[PlannedTable]:
+        """Return the tables of the result that would have a name. One may be a table that the source left as it is."""
+        found = [table for table in self.tables if table.key == name and not isinstance(table, DropTable)]
+        if len(found) > 1:
+            return found
+        return [*found, RenameTable(key=name, target=TableState(name, self._target[name]))]
+
+    def _source_key(self, table: PlannedTable) -> TableKey | None:
+        """Return the name of a table in the source."""
+        if isinstance(table, AddTable | TableMatch):
+            return table.source.key
+        return self._source_keys.get(table.target.key)
+
+    def _rename_loser(self, table: PlannedTable, name: TableKey | None) -> None:
+        """Give a table of the result another name, or leave it out if there is none."""
+        if table in self.tables:
+            self.tables.remove(table)
+        if isinstance(table, AddTable):
+            return  # Only the source has it.
+        if name is None:
+            self.tables.append(DropTable(key=table.target.key, target=table.target))
+        elif isinstance(table, TableMatch):
+            self.tables.append(replace(table, key=name))
+        elif name != table.target.key:
+            self.tables.append(RenameTable(key=name, target=table.target))
+
+    def _name_matches(self) -> None:
+        """Give each matched table the names that resolvers may use for it: those that no other table has."""
+        leaving = {_target_key(table) for table in self.tables}
+        names = {table.key for table in self.tables if not isinstance(table, DropTable)} | (
+            self._target.keys() - leaving
+        )
+        for number, table in enumerate(self.tables):
+            if isinstance(table, TableMatch):
+                states = (table.target, table.source, table.base)
+                others = (state.key for state in states if state is not None and state.key not in names)
+                self.tables[number] = replace(table, names=(table.key, *others))
+
+
+def _target_key(table: PlannedTable) -> TableKey | None:
+    """Return the name of a table in the target."""
+    return None if isinstance(table, AddTable) else table.target.key
+
+
+def _is_as_before(base: TableState, now: TableState) -> bool:
+    return base.key == now.key and is_same_state(base.entry, now.entry)
+
+
+def _match_sides(config: RepoConfig, sides: Sides) -> Iterator[_States]:
+    """Yield each table of the base or the source with its state on every side. It may have another key on each side."""
+    base, source, target = sides.base, sides.source, sides.target
+    ours, theirs = (match_tables(config, base, side) for side in (source, target))
+    for key in sorted(base):
+        yield TableState(key, base[key]), _find_state(source, ours.get(key)), _find_state(target, theirs.get(key))
+    new = target.keys() - theirs.values()
+    for key in sorted(source.keys() - ours.values()):
+        # Two new tables of one name are one table. Another table of the target that has the name competes for it.
+        yield None, TableState(key, source[key]), _find_state(target, key if key in new else None)
+
+
+def _find_state(tables: TableMap, key: TableKey | None) -> TableState | None:
+    return None if key is None else TableState(key, tables[key])

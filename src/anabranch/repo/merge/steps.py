@@ -1,6 +1,6 @@
 """The steps of a merge as values: what is done to each table of the target. Nothing here reads or writes.
 
-`tables` decides which tables are added, dropped, renamed or matched; `matched_table` plans the columns and rows of
+`combiner` decides which tables are added, dropped, renamed or matched; `matched_table` plans the columns and rows of
 those that are matched. `apply` counts a step, or stages it. A step does not hold rows, only where they are stored.
 """
 
