@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -100,32 +100,21 @@ class _Decision:
         return ours != theirs
 
 
-class _DecisionList:
-    """Decisions on one conflict, with different expected values."""
-
-    def __init__(self) -> None:
-        self._decisions: list[_Decision] = []
-
-    def __iter__(self) -> Iterator[_Decision]:
-        return iter(self._decisions)
-
-    def add(self, new: _Decision) -> None:
-        """Add a decision. Raise InvalidInputError if it contradicts another one."""
-        for known in self._decisions:
-            if known.contradicts(new):
-                raise InvalidInputError(
-                    f"two resolutions decide the same conflict: {dict(known.entry)!r} and {dict(new.entry)!r}",
-                    hint="pass one of them, or add the values of the sides that each of them is for",
-                )
-        self._decisions.append(new)
-
-    def find(self, values: Mapping[str, Any]) -> _Decision | None:
-        """Return the decision that was made on these values of the sides."""
-        return _last(decision for decision in self._decisions if decision.fits(values))
+def _add(decisions: list[_Decision], new: _Decision) -> None:
+    """Add a decision on a conflict. Raise InvalidInputError if it contradicts another one on it."""
+    for known in decisions:
+        if known.contradicts(new):
+            raise InvalidInputError(
+                f"two resolutions decide the same conflict: {dict(known.entry)!r} and {dict(new.entry)!r}",
+                hint="pass one of them, or add the values of the sides that each of them is for",
+            )
+    decisions.append(new)
 
 
-def _last(decisions: Iterable[_Decision]) -> _Decision | None:
-    return max(decisions, key=lambda decision: decision.order, default=None)
+def _find(decisions: Iterable[_Decision], values: Mapping[str, Any]) -> _Decision | None:
+    """Return the decision that was made on these values of the sides, the last one of several."""
+    fitting = (decision for decision in decisions if decision.fits(values))
+    return max(fitting, key=lambda decision: decision.order, default=None)
 
 
 _Subject = tuple[str, str | None]
@@ -141,7 +130,7 @@ class Decisions:
     """
 
     by_key: Mapping[_Subject, Sequence[_Decision]] = field(default_factory=dict)
-    by_schema: Mapping[_Subject, _DecisionList] = field(default_factory=dict)
+    by_schema: Mapping[_Subject, Sequence[_Decision]] = field(default_factory=dict)
     resolvers: Mapping[str, str] = field(default_factory=dict)
     kept: "Callable[[], Decisions] | None" = None
     record: "Callable[[Conflict], None] | None" = None
@@ -157,9 +146,7 @@ class Decisions:
         """Return the side that was decided for a conflict of a column or table itself, with these values."""
         by_side = dict(zip(_SIDES, values, strict=True))
         for source in self._sources:
-            subjects = _subjects(names, column)
-            fitting = [source.by_schema.get(subject, _DecisionList()).find(by_side) for subject in subjects]
-            found = _last(decision for decision in fitting if decision is not None)
+            found = _find(_on_subjects(source.by_schema, names, column), by_side)
             if found is not None:
                 kind = found.entry.get("kind", ConflictKind.SCHEMA)
                 problem = str(found.entry.get("problem", ""))
@@ -178,19 +165,16 @@ class Decisions:
 
     def for_conflicts(self, names: TableNames, column: str | None) -> Callable[[Conflict], Any] | None:
         """Return a function that decides on conflicts of a column, or of rows, or None if nothing was decided there."""
-        subjects = _subjects(names, column)
-        found = [[one for subject in subjects for one in source.by_key.get(subject, ())] for source in self._sources]
-        if not any(found):
+        decided = [_by_key(_on_subjects(source.by_key, names, column), names) for source in self._sources]
+        if not any(decided):
             return None
-        decided = [_by_key(decisions, names) for decisions in found]
 
         def answer(conflict: Conflict) -> Any:
             where = _key_text(conflict.key or {}, names), conflict.path
             values = {side: getattr(conflict, side) for side in _SIDES}
             # In this order: resolutions of the call come before those that were kept from an earlier merge.
             for known in decided:
-                decision = known[where].find(values) if where in known else None
-                if decision is not None:
+                if (decision := _find(known.get(where, ()), values)) is not None:
                     self._note(conflict, decision)
                     return decision.answer(conflict)
             return NotImplemented
@@ -198,17 +182,20 @@ class Decisions:
         return answer
 
 
-def _subjects(names: TableNames, column: str | None) -> list[_Subject]:
+def _on_subjects(
+    decisions: Mapping[_Subject, Sequence[_Decision]], names: TableNames, column: str | None
+) -> list[_Decision]:
+    """Return the decisions on a column, or on a table, by any of its names."""
     columns = (None,) if column is None else names.of_column(column)
-    return [(table, name) for name in columns for table in names.tables]
+    return [one for name in columns for table in names.tables for one in decisions.get((table, name), ())]
 
 
-def _by_key(decisions: Sequence[_Decision], names: TableNames) -> dict[tuple[str, str | None], _DecisionList]:
+def _by_key(decisions: Sequence[_Decision], names: TableNames) -> dict[tuple[str, str | None], list[_Decision]]:
     """Return the decisions on rows or cells by the key and the path."""
-    found: dict[tuple[str, str | None], _DecisionList] = {}
+    found: dict[tuple[str, str | None], list[_Decision]] = {}
     for decision in decisions:
         where = _key_text(decision.entry["key"], names), decision.entry.get("path")
-        found.setdefault(where, _DecisionList()).add(decision)
+        _add(found.setdefault(where, []), decision)
     return found
 
 
@@ -221,8 +208,8 @@ def parse_decisions(given: Sequence[Mapping[str, Any]] | None, *, are_kept: bool
     if given is not None and (isinstance(given, str | Mapping) or not isinstance(given, Sequence)):
         raise InvalidInputError(f"resolutions must be a list, got {given!r}", hint=f"pass for example [{_EXAMPLE}]")
     by_key: dict[_Subject, list[_Decision]] = {}
-    by_schema: dict[_Subject, _DecisionList] = {}
-    for_all: dict[_Subject, _DecisionList] = {}
+    by_schema: dict[_Subject, list[_Decision]] = {}
+    for_all: dict[_Subject, list[_Decision]] = {}
     for number, entry in enumerate(given or (), start=1):
         _check_fields(entry)
         if "take" not in entry and "value" not in entry:
@@ -233,13 +220,17 @@ def parse_decisions(given: Sequence[Mapping[str, Any]] | None, *, are_kept: bool
         if entry.get("key") is not None:
             by_key.setdefault(subject, []).append(decision)
         else:
-            _check_side(entry)
+            if entry.get("take") not in ("source", "target"):
+                raise InvalidInputError(
+                    f"the resolution {dict(entry)!r} has no key, so it cannot set a value",
+                    hint="take 'source' or 'target'",
+                )
             is_single = bool(expected) or "kind" in entry
-            (by_schema if is_single else for_all).setdefault(subject, _DecisionList()).add(decision)
+            _add((by_schema if is_single else for_all).setdefault(subject, []), decision)
     for (table, _), decisions in by_key.items():
         _by_key(decisions, TableNames(tables=(table,)))  # refuses contradictions before rows are read
     resolvers = {
-        table if column is None else f"{table}.{column}": str(next(iter(decisions)).take)
+        table if column is None else f"{table}.{column}": str(decisions[0].take)
         for (table, column), decisions in for_all.items()
     }
     return Decisions(by_key=by_key, by_schema=by_schema, resolvers=resolvers)
@@ -310,14 +301,6 @@ def _check_fields(entry: Any) -> None:
         )
     if key is not None and not isinstance(key, Mapping):
         raise InvalidInputError(f"the key {key!r} is not a mapping", hint="pass for example {'id': 2}")
-
-
-def _check_side(entry: Mapping[str, Any]) -> None:
-    """Raise InvalidInputError if a decision without a key does not take a side."""
-    if entry.get("take") not in ("source", "target"):
-        raise InvalidInputError(
-            f"the resolution {dict(entry)!r} has no key, so it cannot set a value", hint="take 'source' or 'target'"
-        )
 
 
 def _key_text(key: Mapping[str, Any], names: TableNames) -> str:

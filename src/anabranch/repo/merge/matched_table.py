@@ -4,7 +4,7 @@ Only manifests and deletion files are read, and rows only to find out whether a 
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,24 +13,25 @@ from anabranch.errors import KeyConflictError
 from anabranch.format.compare.difference import compare_all, find_filled
 from anabranch.format.compare.parts import Part, all_parts, read_row_ids, select_rows
 from anabranch.format.compare.version_steps import descends_from
-from anabranch.format.staging import DEFAULT, read_recipes
+from anabranch.format.staging import DEFAULT, IndexRecipe, read_recipes
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.merge.attributes import (
-    MergedIndices,
-    MergedNotes,
-    defaults_of,
-    find_misfit,
-    merge_indices,
-    merge_notes,
-)
 from anabranch.repo.merge.conflicts import ConflictKind
 from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.resolve import Resolution, SchemaDecider
 from anabranch.repo.merge.shape_merge import merge_shapes
-from anabranch.repo.merge.shapes import Shape, TableSide, TableSides
-from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, TableMatch
+from anabranch.repo.merge.shapes import (
+    MergedColumn,
+    MergedNotes,
+    Shape,
+    TableSide,
+    TableSides,
+    defaults_of,
+    find_misfit,
+    merge_notes,
+)
+from anabranch.repo.merge.steps import KeepTable, MergedIndices, MergeTable, ReplaceTable, TableMatch
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_unique
 from anabranch.storage import at_once, in_parallel
@@ -92,7 +93,7 @@ class _MatchedTable:
         # A virtual base needs no index: only its rows are compared.
         indices = MergedIndices()
         if not self._is_virtual_base:
-            indices = merge_indices(self._sides, shape.columns, self._decider)
+            indices = _merge_indices(self._sides, shape.columns, self._decider)
         return MergeTable(
             match=match,
             shape=shape,
@@ -305,3 +306,81 @@ class _MatchedTable:
         filled = find_filled(base, side.version_ref, replace(changed, reshaped=only_added))
         older = (*changed.older, *(part for part, _ in filled))
         return older, (*changed.newer, *(part for _, part in filled))
+
+
+# Indices
+
+
+def _merge_indices(sides: TableSides, columns: Sequence[MergedColumn], decider: SchemaDecider) -> MergedIndices:
+    """Merge the indices by their names. `decider` decides if both sides changed one to different definitions.
+
+    The rows of the result are not those of the source, so an index of the source is built again.
+    """
+    ours = read_recipes(sides.source.version_ref)
+    before = {} if sides.base is None else read_recipes(sides.base.version_ref)
+    # The source left its indices alone, so that those of the target stay and need not be read.
+    if _segments(ours) == _segments(before):
+        return MergedIndices()
+    theirs = read_recipes(sides.target.version_ref)
+    # The three sides may have different names for a column. Compare them by the names of the result.
+    names = {column.name: column.triple for column in columns}
+    before = _renamed(before, {triple.base: name for name, triple in names.items()})
+    ours = _renamed(ours, {triple.source: name for name, triple in names.items()})
+    theirs = _renamed(theirs, {triple.target: name for name, triple in names.items()})
+    built: list[IndexRecipe] = []
+    dropped: list[str] = []
+    for name in sorted({*before, *ours}):
+        states = before.get(name), ours.get(name), theirs.get(name)
+        if _takes_source(name, states, decider):
+            if states[1] is not None:
+                built.append(states[1])
+            else:
+                dropped.append(name)
+    return MergedIndices(built=tuple(built), dropped=tuple(dropped))
+
+
+def _takes_source(
+    name: str, states: tuple[IndexRecipe | None, IndexRecipe | None, IndexRecipe | None], decider: SchemaDecider
+) -> bool:
+    """Return whether the target gets the index of the source, or loses its own because the source dropped it."""
+    before, ours, theirs = states
+    if _is_same(before, ours) or _is_alike(ours, theirs):
+        return False
+    if _is_same(before, theirs):
+        return True
+    texts = _describe(before), _describe(ours), _describe(theirs)
+    return decider.decide(f"both sides changed the index '{name}'", texts) == "source"
+
+
+def _segments(recipes: Mapping[str, IndexRecipe]) -> dict[str, tuple[str, ...]]:
+    return {name: recipe.segments for name, recipe in recipes.items()}
+
+
+def _renamed(recipes: Mapping[str, IndexRecipe], names: Mapping[str | None, str]) -> dict[str, IndexRecipe]:
+    """Return the recipes with the column names of the result, without those of columns that it does not have."""
+    found: dict[str, IndexRecipe] = {}
+    for name, recipe in recipes.items():
+        # A nested column goes with the top-level one that holds it.
+        top, dot, path = recipe.column.partition(".")
+        if top in names:
+            found[name] = replace(recipe, column=f"{names[top]}{dot}{path}")
+    return found
+
+
+def _is_same(one: IndexRecipe | None, other: IndexRecipe | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    # A branch shares the segments of an index until it builds it again. After that, only the definitions can be
+    # compared.
+    return one.segments == other.segments or one == other
+
+
+def _is_alike(one: IndexRecipe | None, other: IndexRecipe | None) -> bool:
+    """Return whether two indices answer the same queries. Numbers such as partitions may follow from the rows."""
+    if one is None or other is None:
+        return one is other
+    return (one.column, one.kind, one.metric) == (other.column, other.kind, other.metric)
+
+
+def _describe(recipe: IndexRecipe | None) -> str | None:
+    return None if recipe is None else f"{recipe.kind} of {recipe.column}"

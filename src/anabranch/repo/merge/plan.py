@@ -10,7 +10,6 @@ from anabranch.display import MAX_ROWS, html_table, text_table
 from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.apply import MergedTable
-from anabranch.repo.merge.attributes import MergedIndices
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog, StrategyGap
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import (
@@ -18,6 +17,7 @@ from anabranch.repo.merge.steps import (
     AddTable,
     DropTable,
     KeepTable,
+    MergedIndices,
     MergeTable,
     RenameTable,
     ReplaceTable,

@@ -1,20 +1,22 @@
-"""The columns and the key of a table on each side of a merge, and merged. `shape_merge` merges them."""
+"""The columns, the key and the notes of a table on each side of a merge, and merged.
+
+`shape_merge` merges the columns and the key.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from anabranch.format.compare.difference import ColumnPair, Difference
-from anabranch.format.staging import ColumnChange, VersionRef
+from anabranch.format.staging import DEFAULT, ColumnChange, Notes, VersionRef, find_wrong_default, notes_of
 from anabranch.format.staging.expressions import find_default
-from anabranch.format.staging.notes import noted_column_ids, read_column_ids
+from anabranch.format.staging.notes import COLUMN_ID, NOT_NULL, column_ids_text, noted_column_ids, read_column_ids
 from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.resolve import SchemaDecider, SideTexts
 from anabranch.repo.snapshot import Table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +24,7 @@ class MergedColumn:
     """A column of the result, and its names in the base and on both sides."""
 
     triple: ColumnTriple
-    field: "pa.Field"
+    field: pa.Field
 
     @property
     def name(self) -> str:
@@ -49,7 +51,7 @@ class TableSide:
     changed: Difference = _NO_DIFFERENCE
 
     @property
-    def schema(self) -> "pa.Schema":
+    def schema(self) -> pa.Schema:
         return self.table.schema
 
     @property
@@ -165,7 +167,7 @@ class Shape:
     conflicts: tuple[Conflict, ...] = ()
 
     @property
-    def added(self) -> "tuple[pa.Field, ...]":
+    def added(self) -> tuple[pa.Field, ...]:
         return tuple(column.field for column in self.columns if column.is_new)
 
     @cached_property
@@ -214,7 +216,7 @@ class Shape:
         """The columns that take no nulls and are not part of the key."""
         return frozenset(c.name for c in self.columns if not c.field.nullable and c.name not in self.primary_key)
 
-    def lenient_schema(self, schema: "pa.Schema") -> "pa.Schema":
+    def lenient_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return a schema with nulls allowed in all columns that are not part of the key."""
         for number, column in enumerate(schema):
             if not column.nullable and column.name in self.strict_columns:
@@ -232,3 +234,118 @@ class Shape:
             for column in self.columns
         )
         return replace(self, columns=columns, altered=tuple(changes.values()))
+
+
+# Notes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedNotes:
+    """The notes to change in the target, of the table and of the columns of the result. None removes a note."""
+
+    table: Notes = field(default_factory=dict)
+    columns: Mapping[str, Notes] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.table or self.columns)
+
+    def with_default(self, column: str, default: str | None) -> "MergedNotes":
+        """Return the notes with another default of a column, or without one."""
+        return replace(self, columns={**self.columns, column: {**self.columns.get(column, {}), DEFAULT: default}})
+
+    def with_constraints(self, strict: Collection[str], columns: Sequence[MergedColumn]) -> "MergedNotes":
+        """Return the notes of a virtual base, in which it is noted that some of its columns take no nulls."""
+        noted = {column.name: {NOT_NULL: "true" if column.name in strict else None} for column in columns}
+        return replace(self, columns={name: {**self.columns.get(name, {}), **noted[name]} for name in noted})
+
+
+def merge_notes(sides: TableSides, columns: Sequence[MergedColumn], decider: SchemaDecider) -> MergedNotes:
+    """Merge the notes one by one. `decider` decides if both sides changed a note."""
+    of_columns: dict[str, Notes] = {}
+    for column in columns:
+        if column.triple.source is not None:
+            changed = _merge(_column_notes(sides, column), decider, column=column.name)
+            changed = {**changed, **_merge_identity(sides, column)}
+            if changed:
+                of_columns[column.name] = changed
+    tables = sides.base, sides.source, sides.target
+    of_table = _merge([{} if table is None else notes_of(table.schema.metadata) for table in tables], decider)
+    return MergedNotes(table=of_table, columns=of_columns)
+
+
+def find_misfit(
+    sides: TableSides, columns: Sequence[MergedColumn], notes: MergedNotes
+) -> tuple[MergedColumn, str] | None:
+    """Return the first column whose merged default does not fit the merged column, and what is wrong with it.
+
+    Only columns that are not in the target as they are in the result are checked.
+    """
+    defaults = {}
+    for column in columns:
+        now = _of_column(sides.target, column.triple.target)
+        default = notes.columns.get(column.name, {}).get(DEFAULT, now.get(DEFAULT))
+        if default is not None and not (default == now.get(DEFAULT) and _is_as_in_target(sides, column)):
+            defaults[column.name] = default
+    wrong = find_wrong_default(pa.schema([column.field for column in columns]), defaults)
+    if wrong is None:
+        return None
+    name, err = wrong
+    return next(column for column in columns if column.name == name), err.problem
+
+
+def _is_as_in_target(sides: TableSides, column: MergedColumn) -> bool:
+    if column.triple.target is None:
+        return False
+    now = sides.target.schema.field(column.triple.target)
+    return (now.type, now.nullable) == (column.field.type, column.field.nullable)
+
+
+def defaults_of(sides: TableSides, column: MergedColumn) -> SideTexts:
+    """Return the default of a column in the base, the source and the target."""
+    base, source, target = (notes.get(DEFAULT) for notes in _column_notes(sides, column))
+    return base, source, target
+
+
+def _column_notes(sides: TableSides, column: MergedColumn) -> list[Mapping[str, str]]:
+    """Return the notes of a column in the base, the source and the target."""
+    triple = column.triple
+    named = (sides.base, triple.base), (sides.source, triple.source), (sides.target, triple.target)
+    return [_of_column(table, name) for table, name in named]
+
+
+def _merge_identity(sides: TableSides, column: MergedColumn) -> Notes:
+    """Return the note of the identity of a merged column, if it changes: the identities of both sides."""
+    triple = column.triple
+    if triple.target is not None and triple.base is not None and not _has_other_identity(sides, column):
+        return {}  # Do not read the identities.
+    of_source, of_target = sides.column_ids
+    ours = of_source.get(triple.source or "", frozenset())
+    theirs = of_target.get(triple.target or "", frozenset())
+    if triple.target is None:
+        # The column is new in the target, or it was dropped there. It is the column of the source.
+        ours -= frozenset[str]().union(*of_target.values())
+    return {} if ours <= theirs else {COLUMN_ID: column_ids_text(ours | theirs)}
+
+
+def _has_other_identity(sides: TableSides, column: MergedColumn) -> bool:
+    """Return whether the recorded identities differ. One that is not recorded may be the same as one that is."""
+    ours, theirs = sides.noted_ids
+    return ours.get(column.triple.source or "") != theirs.get(column.triple.target or "")
+
+
+def _of_column(table: TableSide | None, name: str | None) -> Mapping[str, str]:
+    return {} if table is None or name is None else notes_of(table.schema.field(name).metadata)
+
+
+def _merge(notes: Sequence[Mapping[str, str]], decider: SchemaDecider, *, column: str | None = None) -> Notes:
+    """Return the notes of the target that change, given those of the base, the source and the target."""
+    base, source, target = notes
+    changed: dict[str, str | None] = {}
+    for name in sorted({*base, *source}):
+        values = base.get(name), source.get(name), target.get(name)
+        before, ours, theirs = values
+        if ours in (before, theirs):
+            continue
+        if theirs == before or decider.decide("both sides changed this note", values, column=column) == "source":
+            changed[name] = ours
+    return changed

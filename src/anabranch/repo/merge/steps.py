@@ -9,16 +9,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from anabranch.format.staging import VersionRef
+from anabranch.format.staging import IndexRecipe, VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import RowMerge, TableCounts
 from anabranch.repo.log.entries import TableEntry, is_same_state
-from anabranch.repo.merge.attributes import MergedIndices, MergedNotes
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.resolve import TableResolution
-from anabranch.repo.merge.shapes import MergedColumn, Shape
+from anabranch.repo.merge.shapes import MergedColumn, MergedNotes, Shape
 
 NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedIndices:
+    """The indices to build over the merged rows, and the names of those to drop from the target."""
+
+    built: tuple[IndexRecipe, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 class TableAction(StrEnum):
