@@ -186,9 +186,16 @@ class RowMerge:
 class TableCounts:
     """The number of rows of a table that differ."""
 
-    inserted: int
-    updated: int
-    deleted: int
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def __add__(self, other: "TableCounts") -> "TableCounts":
+        return TableCounts(
+            inserted=self.inserted + other.inserted,
+            updated=self.updated + other.updated,
+            deleted=self.deleted + other.deleted,
+        )
 
     @property
     def total(self) -> int:

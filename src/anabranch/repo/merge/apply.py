@@ -25,6 +25,7 @@ from anabranch.repo.merge.constraints import MergedKeys, iter_without_nulls
 from anabranch.repo.merge.rows import iter_row_changes
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import (
+    NO_ROWS,
     AddTable,
     DropTable,
     KeepTable,
@@ -51,27 +52,6 @@ class MergedTable:
     counts: TableCounts
     conflicts: ConflictLog = field(default_factory=ConflictLog)
     entry: TableEntry | None = None
-
-    @property
-    def built_indices(self) -> tuple[str, ...]:
-        """The indices that are built over the merged rows."""
-        return self._merged_indices if self._has_rows else ()
-
-    @property
-    def wanted_indices(self) -> tuple[str, ...]:
-        """The indices that are recorded and not built, because Lance builds none if there are no rows."""
-        if isinstance(self.step, AddTable | ReplaceTable):
-            return self.step.wanted
-        return () if self._has_rows else self._merged_indices
-
-    @property
-    def _merged_indices(self) -> tuple[str, ...]:
-        return tuple(recipe.name for recipe in self.step.indices.built) if isinstance(self.step, MergeTable) else ()
-
-    @property
-    def _has_rows(self) -> bool:
-        target = None if isinstance(self.step, AddTable) else self.step.target
-        return target is not None and target.entry.rows + self.counts.inserted > self.counts.deleted
 
 
 # Count
@@ -104,16 +84,9 @@ class _TakenWholeError(Exception):
 
 def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges]:
     """Yield the changes and conflicts of a step. Raise _TakenWholeError if another step is applied instead."""
-    match step:
-        case AddTable() | DropTable() | RenameTable():
-            yield RowChanges(counts=step.counts)
-        case KeepTable() | ReplaceTable():
-            yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))
-        case MergeTable():
-            yield RowChanges(conflicts=Unresolved.of(step.conflicts))
-            yield from _iter_counted_rows(step, comparer)
-        case other:
-            assert_never(other)
+    yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))
+    if isinstance(step, MergeTable):
+        yield from _iter_counted_rows(step, comparer)
 
 
 def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowChanges]:
@@ -193,21 +166,20 @@ class Stager:
     def stage(self, step: TableStep) -> MergedTable:
         """Stage a step that has no conflicts. Conflicts between rows may be found; nothing is staged then."""
         match step:
-            case DropTable():
-                return MergedTable(step=step, counts=step.counts)
-            # The name of a table merges also if its rows do not.
-            case KeepTable() if step.renamed_from is None:
-                return MergedTable(step=step, counts=step.counts)
-            case AddTable():
-                return self._staged(step, step.counts, self._copy(step))
-            case RenameTable() | KeepTable():
-                return self._staged(step, step.counts, self._staged_table(step))
-            case ReplaceTable():
-                return self._staged(step, step.counts, self._replace(step))
             case MergeTable():
                 return self._merge(step)
+            case AddTable():
+                staged_table: StagedTable | None = self._copy(step)
+            case ReplaceTable():
+                staged_table = self._replace(step)
+            # The name of a table merges also if its rows do not.
+            case RenameTable() | KeepTable():
+                staged_table = None if step.renamed_from is None else self._staged_table(step)
+            case DropTable():
+                staged_table = None
             case other:
                 assert_never(other)
+        return self._result(step, step.counts, staged_table)
 
     def _copy(self, step: AddTable) -> StagedTable:
         source = self._table(step.source)
@@ -258,7 +230,7 @@ class Stager:
             staged_table = replace(staged_table, primary_key=step.shape.primary_key).then(
                 one_time_step("merge", version_ref), rows=rows
             )
-        return self._staged(step, tally.counts, staged_table)
+        return self._result(step, tally.counts, staged_table)
 
     def _prepare(self, step: MergeTable) -> tuple[StagedTable, FoundRows]:
         """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
@@ -269,12 +241,10 @@ class Stager:
         staged_table, found = in_parallel(_call, todo, at_a_time=at_once(self.config.root))
         return staged_table, found
 
-    def _staged(self, step: TableStep, counts: TableCounts, staged_table: StagedTable) -> MergedTable:
-        target = None if isinstance(step, AddTable) else step.target
-        if target is None or target.key != step.key:
-            entry: TableEntry | None = staged_table.to_entry()
-        else:
-            entry = staged_table.find_change(target.entry)
+    def _result(self, step: TableStep, counts: TableCounts, staged_table: StagedTable | None) -> MergedTable:
+        # A table with another name has an entry of its own, also if it is unchanged.
+        before = None if isinstance(step, AddTable) or step.target.key != step.key else step.target.entry
+        entry = None if staged_table is None else staged_table.find_change(before)
         return MergedTable(step=step, counts=counts, entry=entry)
 
     def _staged_table(self, step: RenameTable | KeepTable | ReplaceTable | MergeTable) -> StagedTable:
@@ -359,13 +329,11 @@ class _Tally:
 
     def __init__(self, step: TableStep) -> None:
         self._step = step
-        self._inserted = self._updated = self._deleted = 0
+        self.counts = NO_ROWS
         self.conflicts = ConflictLog()
 
     def add(self, changes: RowChanges) -> None:
-        self._inserted += changes.counts.inserted
-        self._updated += changes.counts.updated
-        self._deleted += changes.counts.deleted
+        self.counts += changes.counts
         self.conflicts.add(str(self._step.key), changes.conflicts)
 
     def iter_batches(self, found: Iterator[RowChanges]) -> Iterator[RowBatch]:
@@ -374,10 +342,6 @@ class _Tally:
             self.add(changes)
             if not self.conflicts.count:
                 yield changes.batch
-
-    @property
-    def counts(self) -> TableCounts:
-        return TableCounts(inserted=self._inserted, updated=self._updated, deleted=self._deleted)
 
     def to_result(self) -> MergedTable:
         return MergedTable(step=self._step, counts=self.counts, conflicts=self.conflicts)

@@ -137,12 +137,12 @@ FoundRows = Iterable[pa.RecordBatch] | RowChanges
 
 
 def deletion_of(addresses: npt.NDArray[np.uint64]) -> RowChanges:
-    counts = TableCounts(inserted=0, updated=0, deleted=len(addresses))
+    counts = TableCounts(deleted=len(addresses))
     return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=counts)
 
 
 def insertion_of(rows: pa.Table, origin: ChangedRows | None = None) -> RowChanges:
-    counts = TableCounts(inserted=len(rows), updated=0, deleted=0)
+    counts = TableCounts(inserted=len(rows))
     return RowChanges(batch=RowBatch(rows=rows), counts=counts, origin=origin)
 
 
@@ -189,7 +189,7 @@ def find_source_updates(step: MergeTable) -> RowChanges | None:
     addresses = older.addresses.to_numpy()[older_rows[changed]]
     order = np.argsort(addresses)
     addresses, positions = moved_addresses(addresses[order], step.fragments), newer_rows[changed[order]]
-    counts = TableCounts(inserted=0, updated=len(changed), deleted=0)
+    counts = TableCounts(updated=len(changed))
     if not len(changed):
         return RowChanges(counts=counts)
     schema = step.version_ref.schema

@@ -196,7 +196,7 @@ class _NullDecider:
             yield insertion_of(rows)
             return
         left = RowBatch(rows=rows, addresses=batch.addresses[is_left], row_ids=batch.row_ids[is_left])
-        yield RowChanges(batch=left, counts=TableCounts(inserted=0, updated=len(rows), deleted=0))
+        yield RowChanges(batch=left, counts=TableCounts(updated=len(rows)))
 
 
 class _Nulls:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from html import escape
-from typing import assert_never
 
 from anabranch.display import MAX_ROWS, html_table, text_table
 from anabranch.repo.history.comparer import TableCounts
@@ -14,12 +13,10 @@ from anabranch.repo.merge.conflicts import Conflict, ConflictLog, StrategyGap
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import (
     NO_ROWS,
-    AddTable,
-    DropTable,
     KeepTable,
+    MatchedStep,
     MergedIndices,
     MergeTable,
-    RenameTable,
     ReplaceTable,
     TableAction,
 )
@@ -186,8 +183,11 @@ def table_plans(merged: Sequence[MergedTable], conflicts: ConflictLog) -> tuple[
 
 def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
     step = merged.step
-    shape = step.shape if isinstance(step, KeepTable | ReplaceTable | MergeTable) else Shape()
-    indices = step.indices if isinstance(step, MergeTable) else MergedIndices()
+    shape = step.shape if isinstance(step, MatchedStep) else Shape()
+    indices, has_rows = MergedIndices(), True
+    if isinstance(step, MergeTable):
+        indices, has_rows = step.indices, step.target.entry.rows + merged.counts.inserted > merged.counts.deleted
+    names = tuple(recipe.name for recipe in indices.built)
     return TablePlan(
         table=str(step.key),
         action=step.action.value,
@@ -197,9 +197,10 @@ def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
         added_columns=tuple(column.name for column in shape.added),
         dropped_columns=shape.dropped,
         altered_columns=tuple(change.path for change in shape.altered),
-        built_indices=merged.built_indices,
+        # Lance builds no index if there are no rows. It is recorded then.
+        built_indices=names if has_rows else (),
         dropped_indices=indices.dropped,
-        wanted_indices=merged.wanted_indices,
+        wanted_indices=step.wanted if has_rows else names,
         # A conflict about the whole table is not in the log of its step.
         conflicts=conflicts.by_table.get(str(step.key), 0),
     )
@@ -207,12 +208,7 @@ def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
 
 def changes_table(merged: MergedTable) -> bool:
     """Return whether a merge changes a table of the target, including its name and its notes."""
-    match merged.step:
-        case KeepTable() as step:
-            return step.renamed_from is not None
-        case MergeTable() as step:
-            return bool(merged.counts.total or step.indices.built) or step.changes_columns
-        case AddTable() | DropTable() | RenameTable() | ReplaceTable():
-            return True
-        case other:
-            assert_never(other)
+    step = merged.step
+    if isinstance(step, MergeTable):
+        return bool(merged.counts.total or step.indices.built) or step.changes_columns
+    return not isinstance(step, KeepTable) or step.renamed_from is not None

@@ -141,7 +141,7 @@ class _RowMerger:
             yield from (RowChanges(conflicts=each) for each in conflicts)
             order = np.argsort(np.concatenate([np.flatnonzero(is_copied), np.flatnonzero(~is_copied)]))
             rows = pa.concat_tables([rows, merged]).take(pa.array(order)) if is_copied.any() else merged
-        counts = TableCounts(inserted=0, updated=int(is_changed.sum()), deleted=0)
+        counts = TableCounts(updated=int(is_changed.sum()))
         if not counts.updated:
             yield RowChanges(counts=counts)
             return
@@ -163,7 +163,10 @@ class _RowMerger:
         is_changed: Mask = np.any(took & ~clashes, axis=1)
         merged, conflicts = [], []
         for number, column in enumerate(self._columns):
-            values = self._merge_column(found, column, took[:, number] & ~clashes[:, number])
+            values = cells_of(found.target, column.triple.target, column.field)
+            is_taken = took[:, number] & ~clashes[:, number]
+            if is_taken.any():
+                values = choose(values, cells_of(found.source, column.triple.source, column.field), is_taken)
             if clashes[:, number].any():
                 values, is_decided, left = self._decide_on_cells(found, column, values, clashes[:, number])
                 is_changed |= is_decided
@@ -173,13 +176,6 @@ class _RowMerger:
                 is_changed |= values.is_null().to_numpy(zero_copy_only=False)
             merged.append(values)
         return pa.table(merged, names=[column.name for column in self._columns]), is_changed, conflicts
-
-    def _merge_column(self, found: ChangedRows, column: MergedColumn, is_taken: Mask) -> pa.Array:
-        kind, triple = column.field, column.triple
-        target = cells_of(found.target, triple.target, kind)
-        if not is_taken.any():
-            return target
-        return choose(target, cells_of(found.source, triple.source, kind), is_taken)
 
     def _decide_on_cells(
         self, found: ChangedRows, column: MergedColumn, values: pa.Array, clash: Mask
@@ -260,7 +256,7 @@ class _RowMerger:
             if callable(decide):
                 yield from self._decide_by_function(part, decide, in_target=in_target)
             elif decide is None:
-                yield RowChanges(conflicts=self._row_conflicts(part))
+                yield RowChanges(conflicts=Unresolved(len(part), partial(self._iter_row_conflicts, part)))
             elif decide == "source" and in_target:
                 yield deletion_of(part.addresses)
             elif decide == "source":
@@ -269,7 +265,7 @@ class _RowMerger:
     def _decide_by_function(
         self, found: ChangedRows, decide: Callable[[Conflict], Any], *, in_target: bool
     ) -> Iterator[RowChanges]:
-        for number, conflict in enumerate(self._row_conflicts(found).build()):
+        for number, conflict in enumerate(self._iter_row_conflicts(found)):
             answer = decide(conflict)
             address = found.addresses[number : number + 1]
             if answer is NotImplemented:
@@ -321,9 +317,6 @@ class _RowMerger:
             if known in names:
                 return str(known)
         raise InvalidInputError(f"table '{self._key}' has no column {name!r}", hint=suggest(str(name), names, hint))
-
-    def _row_conflicts(self, found: ChangedRows) -> Unresolved:
-        return Unresolved(len(found), lambda: self._iter_row_conflicts(found))
 
     def _iter_row_conflicts(self, found: ChangedRows) -> Iterator[Conflict]:
         rows = zip(*map(python_values, (found.base, found.source, found.target)), strict=True)

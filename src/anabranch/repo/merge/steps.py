@@ -17,7 +17,7 @@ from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.resolve import TableResolution
 from anabranch.repo.merge.shapes import MergedColumn, MergedNotes, Shape
 
-NO_ROWS = TableCounts(inserted=0, updated=0, deleted=0)
+NO_ROWS = TableCounts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class TableMatch:
 
 
 class _Step:
-    """What is done to one table. The defaults are those of a step that reads no rows and keeps the name."""
+    """What is done to one table. The defaults are those of a step that changes no rows and keeps the name."""
 
     __slots__ = ()
 
@@ -83,10 +83,25 @@ class _Step:
         """The key of the table in the target, if the result has another one."""
         return None
 
+    @property
+    def counts(self) -> TableCounts:
+        """The number of rows that change, without those that are merged one by one."""
+        return NO_ROWS
+
+    @property
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """The conflicts of columns, keys and notes."""
+        return ()
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The indices of a table that has no rows to build them from."""
+        return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddTable(_Step):
-    """Copy a table that only the source has. `wanted` are its indices if it has no rows to build them from."""
+    """Copy a table that only the source has."""
 
     action: ClassVar[TableAction] = TableAction.ADDED
     key: TableKey
@@ -95,7 +110,7 @@ class AddTable(_Step):
 
     @property
     def counts(self) -> TableCounts:
-        return TableCounts(inserted=self.source.entry.rows, updated=0, deleted=0)
+        return TableCounts(inserted=self.source.entry.rows)
 
     @property
     def rows_read(self) -> int:
@@ -112,7 +127,7 @@ class DropTable(_Step):
 
     @property
     def counts(self) -> TableCounts:
-        return TableCounts(inserted=0, updated=0, deleted=self.target.entry.rows)
+        return TableCounts(deleted=self.target.entry.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,17 +139,13 @@ class RenameTable(_Step):
     target: TableState
 
     @property
-    def counts(self) -> TableCounts:
-        return NO_ROWS
-
-    @property
     def renamed_from(self) -> TableKey | None:
         return self.target.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _MatchedStep(_Step):
-    """What is done to a table that both sides have. `conflicts` are those of columns, keys and notes."""
+class MatchedStep(_Step):
+    """What is done to a table that both sides have."""
 
     action: ClassVar[TableAction] = TableAction.MERGED
     match: TableMatch
@@ -155,21 +166,17 @@ class _MatchedStep(_Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeepTable(_MatchedStep):
+class KeepTable(MatchedStep):
     """Keep the table of the target: its rows cannot be matched or merged with those of the source."""
 
     @property
     def taken_from(self) -> str | None:
         return None if self.conflicts else "target"
 
-    @property
-    def counts(self) -> TableCounts:
-        return NO_ROWS
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceTable(_MatchedStep):
-    """Copy the table of the source over that of the target. `wanted` are its indices if it has no rows."""
+class ReplaceTable(MatchedStep):
+    """Copy the table of the source over that of the target."""
 
     wanted: tuple[str, ...] = ()
 
@@ -179,8 +186,7 @@ class ReplaceTable(_MatchedStep):
 
     @property
     def counts(self) -> TableCounts:
-        source, target = self.match.source.entry, self.match.target.entry
-        return TableCounts(inserted=source.rows, updated=0, deleted=target.rows)
+        return TableCounts(inserted=self.match.source.entry.rows, deleted=self.target.entry.rows)
 
     @property
     def rows_read(self) -> int:
@@ -188,7 +194,7 @@ class ReplaceTable(_MatchedStep):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeTable(_MatchedStep):
+class MergeTable(MatchedStep):
     """Change the columns and notes of the target, merge the rows one by one, then build and drop indices.
 
     `rows` are matched by the key of the shape, or, if it has none, by their row ids. `version_ref` is the version of
@@ -236,4 +242,4 @@ class MergeSteps:
     @property
     def has_conflicts(self) -> bool:
         """Whether there are conflicts already before rows are compared."""
-        return bool(self.conflicts) or any(isinstance(step, _MatchedStep) and step.conflicts for step in self.steps)
+        return bool(self.conflicts) or any(step.conflicts for step in self.steps)
