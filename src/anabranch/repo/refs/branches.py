@@ -12,7 +12,7 @@ from anabranch.errors import (
     BranchNotFoundError,
     InvalidInputError,
 )
-from anabranch.ids import MAIN, BranchName, Ref, TableKey, TagName
+from anabranch.ids import MAIN, BranchName, Ref, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent, TableEntry
@@ -118,23 +118,12 @@ def create_branch(
         raise InvalidInputError(
             f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
         )
-    record = source.record
     parent = _parent_of(source)
     # A version of a deleted branch is a valid source. With that branch as its parent, the new branch would be refused
     # by the verification, and could never be restored.
     if source.is_old and ((newest := repo_store.heads.find_followed(parent)) is None or newest.state.is_deleted):
         parent = replace(parent, branch=None)
-    now = max(repo_store.config.clock(), record.commit.created_at)
-
-    state = BranchState(
-        mode=mode,
-        parent=parent,
-        created_at=now,
-        created_by=repo_store.config.actor,
-        created_as=1,
-        description=description,
-        expires_at=expires_at,
-    )
+    state = replace(_first_state(repo_store, source, mode, description), parent=parent, expires_at=expires_at)
 
     def first_entry(tombstone: LogEntry | None) -> LogEntry:
         return _first_entry(repo_store, name, source, state, tombstone)
@@ -154,16 +143,8 @@ def create_live_branches(repo_store: RepoStore, descriptions: Mapping[BranchName
     for name in descriptions:
         refuse_name_of_tag(repo_store, name)
     source = resolve(Ref.parse(MAIN), repo_store)
-    now = max(repo_store.config.clock(), source.record.commit.created_at)
-    state = BranchState(
-        mode=BranchMode.LIVE,
-        parent=_parent_of(source),
-        created_at=now,
-        created_by=repo_store.config.actor,
-        created_as=1,
-    )
     entries = [
-        _first_entry(repo_store, name, source, replace(state, description=description), None)
+        _first_entry(repo_store, name, source, _first_state(repo_store, source, BranchMode.LIVE, description), None)
         for name, description in descriptions.items()
     ]
 
@@ -178,6 +159,17 @@ def create_live_branches(repo_store: RepoStore, descriptions: Mapping[BranchName
 
 def _parent_of(source: Resolved) -> Parent:
     return Parent(branch=source.branch, commit=source.record.commit.graph_commit_id, created_as=source.created_as)
+
+
+def _first_state(repo_store: RepoStore, source: Resolved, mode: BranchMode, description: str) -> BranchState:
+    return BranchState(
+        mode=mode,
+        parent=_parent_of(source),
+        created_at=max(repo_store.config.clock(), source.record.commit.created_at),
+        created_by=repo_store.config.actor,
+        created_as=1,
+        description=description,
+    )
 
 
 def _first_entry(
@@ -205,9 +197,7 @@ def _verify_created(repo_store: RepoStore, entry: LogEntry, source: Resolved) ->
 
     This runs after the put. The other operations also put first and read then, so one of the two sees the other.
     """
-    # A parent that was renamed at the same time is still the parent.
-    parent = None if entry.state.parent is None else repo_store.heads.follow(entry.state.parent)
-    if parent is not None and _is_gone(repo_store, parent):
+    if (parent := _find_lost_parent(repo_store, entry)) is not None:
         raise BranchNotFoundError(f"branch '{parent}' was deleted at the same time", hint="branch from another one")
     refuse_name_of_tag(repo_store, entry.branch)
     refuse_locked(repo_store)
@@ -263,8 +253,7 @@ def newest_entry(repo_store: RepoStore, name: BranchName) -> LogEntry:
 def refuse_orphan(repo_store: RepoStore, entry: LogEntry) -> None:
     """Refuse to restore a branch whose parent is deleted, or whose name a tag has."""
     refuse_name_of_tag(repo_store, entry.branch)
-    parent = None if entry.state.parent is None else repo_store.heads.follow(entry.state.parent)
-    if parent is not None and _is_gone(repo_store, parent):
+    if (parent := _find_lost_parent(repo_store, entry)) is not None:
         raise BranchNotFoundError(
             f"branch '{entry.branch}' was made from '{parent}', which is deleted, too",
             hint=f"restore '{parent}' first, or branch from {entry.head.commit.graph_commit_id}",
@@ -279,9 +268,11 @@ def refuse_name_of_tag(repo_store: RepoStore, name: BranchName) -> None:
         )
 
 
-def _is_gone(repo_store: RepoStore, branch: BranchName) -> bool:
-    entry = repo_store.heads.find(branch)
-    return entry is None or entry.state.is_deleted
+def _find_lost_parent(repo_store: RepoStore, entry: LogEntry) -> BranchName | None:
+    """Return the parent of a branch if it is deleted. One that was renamed is still the parent."""
+    parent = None if entry.state.parent is None else repo_store.heads.follow(entry.state.parent)
+    found = None if parent is None else repo_store.heads.find(parent)
+    return parent if found is None or found.state.is_deleted else None
 
 
 def refuse_in_use(repo_store: RepoStore, name: BranchName, *, without: Collection[BranchName] = ()) -> None:
@@ -304,17 +295,12 @@ def refuse_active_runs(repo_store: RepoStore, name: BranchName) -> None:
     # Only leases that are renewed count. A run whose process died would otherwise block the deletion until it is
     # collected.
     for run_id in repo_store.config.leases.list_alive(name):
-        if _is_active(repo_store, BranchName.of_run(run_id), name):
+        run, head = repo_store.heads.find(BranchName.of_run(run_id)), repo_store.heads.find(name)
+        if run is None or head is None or run.state.is_deleted or run.state.run is None:
+            continue
+        # A run on an earlier branch of this name can never be published to the present one.
+        if run.state.run.target_created_as == head.state.created_as:
             raise BranchInUseError(f"run {run_id} is active on branch '{name}'", hint="wait for it, or abort it")
-
-
-def _is_active(repo_store: RepoStore, run: BranchName, target: BranchName) -> bool:
-    """Whether a run has not ended, and its target is still the branch that it began on, not another of that name."""
-    entry, head = repo_store.heads.find(run), repo_store.heads.find(target)
-    if entry is None or head is None or entry.state.is_deleted or entry.state.run is None:
-        return False
-    # A run on an earlier branch of this name can never be published to the present one.
-    return entry.state.run.target_created_as == head.state.created_as
 
 
 def list_written(repo_store: RepoStore, branch: BranchName) -> tuple[str, ...]:
@@ -350,7 +336,19 @@ def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift,
     main = CommitTables(repo_store.commits.full_map, repo_store.heads.get(BranchName(MAIN)).head)
     keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if _has_written(entry, ours[key].home))
     forks = {key: _forked_from(repo_store, entry, ours[key]) for key in keys if key in ours}
-    return tuple(_drift(key, ours.get(key), main.get(key), forks.get(key)) for key in sorted(keys))
+    drifts = []
+    for key in sorted(keys):
+        mine, current, forked = ours.get(key), main.get(key), forks.get(key)
+        drift = TableDrift(
+            table=str(key),
+            has_drifted=forked != (None if current is None else (current.home, current.version)),
+            branch_rows=None if mine is None else mine.rows,
+            main_rows=None if current is None else current.rows,
+            forked_version=None if forked is None else forked[1],
+            main_version=None if current is None else current.version,
+        )
+        drifts.append(drift)
+    return tuple(drifts)
 
 
 def _forked_from(repo_store: RepoStore, entry: LogEntry, ours: TableEntry) -> tuple[str | None, int] | None:
@@ -366,17 +364,3 @@ def _forked_from(repo_store: RepoStore, entry: LogEntry, ours: TableEntry) -> tu
             homes = {(one.dataset, one.home): one.forked_from for one in then}
             forked = homes.get((ours.dataset, forked[0]), forked)
     return forked
-
-
-def _drift(
-    key: TableKey, ours: TableEntry | None, main: TableEntry | None, forked: tuple[str | None, int] | None
-) -> TableDrift:
-    current = None if main is None else (main.home, main.version)
-    return TableDrift(
-        table=str(key),
-        has_drifted=forked != current,
-        branch_rows=None if ours is None else ours.rows,
-        main_rows=None if main is None else main.rows,
-        forked_version=None if forked is None else forked[1],
-        main_version=None if main is None else main.version,
-    )

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from anabranch.errors import AnabranchError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, RunPhase
-from anabranch.repo.log.leases import Lease
 from anabranch.repo.log.store import RepoStore
 
 
@@ -60,11 +59,16 @@ LOCK = BranchName("__schema_apply_lock__")
 @contextmanager
 def holding_schema_lock(repo_store: RepoStore) -> Iterator[None]:
     """Hold the lock, or raise BusyError if another process holds it."""
-    lease, mine = _acquire(repo_store)
+    holder = repo_store.config.new_id()
+    lease = repo_store.config.leases.new(LOCK, holder)
+    lease.start()  # before the entry: a process that reads the entry must find the lease
     try:
-        yield
+        mine = _lock(repo_store, holder)
+        try:
+            yield
+        finally:
+            _release(repo_store, mine)
     finally:
-        _release(repo_store, mine)
         lease.release()
 
 
@@ -73,17 +77,6 @@ def refuse_locked(repo_store: RepoStore) -> None:
     entry = repo_store.heads.find(LOCK)
     if entry is not None and _is_held(repo_store, entry):
         raise _held(entry)
-
-
-def _acquire(repo_store: RepoStore) -> tuple[Lease, LogEntry]:
-    holder = repo_store.config.new_id()
-    lease = repo_store.config.leases.new(LOCK, holder)
-    lease.start()  # before the entry: a process that reads the entry must find the lease
-    try:
-        return lease, _lock(repo_store, holder)
-    except BaseException:
-        lease.release()
-        raise
 
 
 def _lock(repo_store: RepoStore, holder: str) -> LogEntry:

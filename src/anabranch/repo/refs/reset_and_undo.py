@@ -142,7 +142,12 @@ def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) ->
     caller has seen.
     """
     last = _newest_seen(repo_store, branch, seen)
-    undone = _last_movement(repo_store, last)
+    position = _last_moved(repo_store, last).position
+    if position == 0:
+        raise InvalidInputError(
+            f"the creation of branch '{branch}' is undone", hint="there is nothing to undo; `redo()` restores it"
+        )
+    undone = repo_store.heads.get_numbered(branch, position)
     _refuse_rename(repo_store, undone)
     then = _position_before(repo_store, undone, last)
     entry = _put_back(repo_store, last, then, BranchEvent.UNDONE)
@@ -193,16 +198,6 @@ def _put_back(repo_store: RepoStore, last: LogEntry, then: LogEntry, event: Bran
         _refuse_to_come_or_go(repo_store, last, then)
 
     return repo_store.heads.move(last.branch, decide, known=last, verify=verify)
-
-
-def _last_movement(repo_store: RepoStore, last: LogEntry) -> LogEntry:
-    """Return the movement that put a branch where it is, not counting undo and redo."""
-    position = _last_moved(repo_store, last).position
-    if position == 0:
-        raise InvalidInputError(
-            f"the creation of branch '{last.branch}' is undone", hint="there is nothing to undo; `redo()` restores it"
-        )
-    return repo_store.heads.get_numbered(last.branch, position)
 
 
 def _refuse_rename(repo_store: RepoStore, undone: LogEntry) -> None:

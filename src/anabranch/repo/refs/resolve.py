@@ -20,7 +20,7 @@ from anabranch.repo.log.collected import refuse_collected, require_uncollected
 from anabranch.repo.log.config import RepoConfig, as_text
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.store import RepoStore, View
-from anabranch.repo.refs.tags import TagInfo, find_tag, list_similar_tags
+from anabranch.repo.refs.tags import find_tag, list_similar_tags
 
 # A part of a ULID, which has 26 characters of base 32 without I, L, O and U. Shorter parts would match too many
 # commits.
@@ -102,7 +102,8 @@ def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
     # A deleted branch may share its name with a tag or a prefix, so that it is reported only if nothing else matches.
     if entry is not None and not entry.state.is_deleted:
         return Resolved.of_branch(repo_store, entry)
-    if (tag := _find_tag(name, repo_store)) is not None:
+    # The name of a tag has no slash.
+    if "/" not in name and (tag := find_tag(repo_store, TagName.parse(name))) is not None:
         return Resolved.of_commit(repo_store.commits.get(tag.commit_id))
     if _PREFIX.fullmatch(name) and (record := _by_prefix(name.upper(), repo_store)) is not None:
         return Resolved.of_commit(record)
@@ -111,10 +112,6 @@ def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
     similar = [*repo_store.heads.names.list_similar(name), *list_similar_tags(repo_store, name)]
     hint = suggest(name, similar, "see `branch_list()`, `tag_list()` and `list_commits()`")
     raise BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
-
-
-def _find_tag(name: str, repo_store: RepoStore) -> TagInfo | None:
-    return None if "/" in name else find_tag(repo_store, TagName.parse(name))
 
 
 def _by_prefix(prefix: str, repo_store: RepoStore) -> CommitRecord | None:
@@ -177,28 +174,21 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
     record, branch = start.record, start.branch
     for step in ref.steps:
         if step.sign == "~":
-            record = _first_parent(record, step.count, ref, repo_store)
+            history = repo_store.commits.iter_history(record)
+            commit = next(islice(history, step.count, None), None)
+            if commit is None:
+                raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
+            parent: str | None = commit.graph_commit_id
         else:
             # The merged commit belongs to another branch, so that the start does not name it any more.
-            record, branch = _second_parent(record, ref, repo_store), None
+            parent, branch = record.commit.merged_parent_commit_id, None
+        if parent is None:
+            raise CommitNotFoundError(
+                f"{ref} does not exist: commit {record.commit.graph_commit_id} has one parent",
+                hint="'^2' is what a merge commit has merged; `iter_graph()` shows the merges",
+            )
+        record = repo_store.commits.get(parent)
     return replace(Resolved.of_commit(record), branch=branch, created_as=start.created_as)
-
-
-def _first_parent(record: CommitRecord, count: int, ref: Ref, repo_store: RepoStore) -> CommitRecord:
-    commit = next(islice(repo_store.commits.iter_history(record), count, None), None)
-    if commit is None:
-        raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
-    return repo_store.commits.get(commit.graph_commit_id)
-
-
-def _second_parent(record: CommitRecord, ref: Ref, repo_store: RepoStore) -> CommitRecord:
-    parent = record.commit.merged_parent_commit_id
-    if parent is None:
-        raise CommitNotFoundError(
-            f"{ref} does not exist: commit {record.commit.graph_commit_id} has one parent",
-            hint="'^2' is what a merge commit has merged; `iter_graph()` shows the merges",
-        )
-    return repo_store.commits.get(parent)
 
 
 def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
@@ -246,16 +236,14 @@ def _number_at(repo_store: RepoStore, last: LogEntry, before: int, wanted: int) 
     # Entries from a clock that was ahead seem to be later than the wanted time. Without this, a ref to the present
     # would show the state before them.
     if before < low < last.number and (ahead := _find_ahead(repo_store, last, low)) is not None:
-        low = _last(repo_store, last, low, lambda entry: _is_put_by(repo_store.config, entry, wanted, ahead=ahead))
+
+        def is_put(entry: LogEntry) -> bool:
+            # Of an entry with the time of a clock that was ahead, the store's time decides.
+            at = _written_at(repo_store.config, entry) if entry.at == ahead else entry.at
+            return at is not None and at <= wanted
+
+        low = _last(repo_store, last, low, is_put)
     return low
-
-
-def _is_put_by(config: RepoConfig, entry: LogEntry, wanted: int, *, ahead: int) -> bool:
-    """Return whether an entry existed at a time. If it has the time of a clock that was ahead, the store's decides."""
-    if entry.at != ahead:
-        return entry.at <= wanted
-    written = _written_at(config, entry)
-    return written is not None and written <= wanted
 
 
 def _last(repo_store: RepoStore, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:
@@ -288,19 +276,15 @@ def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> int | None:
     written = _written_at(config, first)
     if written is None or written + tolerance >= first.at:
         return None
-    if _is_copied(config, before, tolerance):
+    # The file of an entry with a right time is much younger than that if the repository was copied.
+    copied = _written_at(config, before)
+    if copied is not None and copied > before.at + tolerance:
         raise CommitNotFoundError(
             f"the time of version {first.number} of branch '{first.branch}' is unknown: a clock that was ahead has"
             f" dated it {as_text(first.at)}, and the store's times were changed when the repository was copied",
             hint=f"use a version number instead of a time, such as {first.branch}@v{first.number}",
         )
     return first.at
-
-
-def _is_copied(config: RepoConfig, entry: LogEntry, tolerance: int) -> bool:
-    """Return whether the repository was copied: the file of an entry with a right time is much younger than that."""
-    written = _written_at(config, entry)
-    return written is not None and written > entry.at + tolerance
 
 
 def _written_at(config: RepoConfig, entry: LogEntry) -> int | None:

@@ -1,7 +1,7 @@
 """Tags of the repository: names that do not move, each a numbered log, so that deleting and re-creating never cross."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from anabranch.display import to_datetime, to_text
@@ -182,17 +182,6 @@ def decode_tag(data: bytes, *, path: str) -> TagInfo:
 
 
 def _append(repo_store: RepoStore, tag: TagInfo) -> bool:
-    data = documents.dump(
-        {
-            "name": tag.name,
-            "commit_id": tag.commit_id,
-            "description": tag.description,
-            "created_at": tag.created_at,
-            "created_by": tag.created_by,
-            "number": tag.number,
-            "is_deleted": tag.is_deleted,
-            # Two entries with the same content would be taken for one put twice.
-            "nonce": repo_store.config.new_id(),
-        }
-    )
+    # Without the nonce, two entries with the same content would be taken for one that was put twice.
+    data = documents.dump({**asdict(tag), "nonce": repo_store.config.new_id()})
     return _log(repo_store, TagName(tag.name)).append(tag.number, data)
