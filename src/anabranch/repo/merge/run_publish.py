@@ -151,7 +151,6 @@ def _publish(
     repo_store: RepoStore, carrier: "_Carrier", *, inspect: Inspect | None, metadata: Mapping[str, str]
 ) -> PublishedRun:
     entry = carrier.entry
-    run = run_state(entry)
     target = _target_of(repo_store, entry)
     # An earlier publisher, perhaps one that died, may have put the commit without recording it in the run.
     if (earlier := find_published(repo_store, entry, head=target)) is not None:
@@ -162,7 +161,7 @@ def _publish(
     spec = CommitSpec(
         message=entry.state.description,
         kind=CommitKind.PUBLISH_RUN,
-        metadata={**run.metadata, **metadata},
+        metadata={**run_state(entry).metadata, **metadata},
         inspect=inspect,
         once=once_of(entry),
     )
@@ -184,13 +183,13 @@ class _Carrier:
         mine = repo_store.commits.tables_of(entry.head)
         touched = ((key, mine.get(key)) for key in entry.state.own)
         self._mine = {key: table for key, table in touched if not is_same_state(table, self._before.get(key))}
-        self.carried: Changes = {}
 
     def carry(self, head: LogEntry) -> Changes:
         """Return the changes of the run on top of a head of the target."""
         # Read again on each head: the entry that moved the target may be the fence of an abort.
         refuse_over(get_run(self._repo_store, self.entry.branch.run_id or ""))
-        theirs = self._tables_of(head)
+        # For a live target, tables of main are those that the run was based on.
+        theirs = View.of(head, self._main).tables(self._repo_store.commits)
         taken = taken_homes(theirs, besides=self._mine)
         carried: dict[TableKey, TableEntry | None] = {}
         for key in self._mine:
@@ -199,8 +198,7 @@ class _Carrier:
         # Merge both names of a renamed table together.
         contested = with_other_names((key for key in self._mine if key not in carried), before, self._mine)
         plain = {key: table for key, table in carried.items() if key not in contested}
-        self.carried = {**plain, **self._merge(contested, theirs)} if contested else plain
-        return self.carried
+        return {**plain, **self._merge(contested, theirs)} if contested else plain
 
     def _merge(self, keys: Set[TableKey], theirs: TableMap) -> Changes:
         """Merge the rows of tables that both the run and another writer changed since it started."""
@@ -210,10 +208,6 @@ class _Carrier:
         return combiner.merge(
             Sides(base=base, source=source, target=theirs), what, hint="start a new run on the new head"
         )
-
-    def _tables_of(self, head: LogEntry) -> TableMap:
-        """Return the tables of the target. For a live target, tables of main are those that the run was based on."""
-        return View.of(head, self._main).tables(self._repo_store.commits)
 
     def _carry_table(self, key: TableKey, tables: TableMap, taken: Set[tuple[str, str | None]]) -> Changes:
         """Return the entry of a table on top of those of the target, or no change if its rows must be merged."""
@@ -231,7 +225,8 @@ class _Carrier:
 
     def _append_again(self, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> TableEntry | None:
         """Stage appended data files again on the new version, without reading them. None if that is not possible."""
-        old, staged, other = self._version_ref(before), self._version_ref(mine), self._version_ref(theirs)
+        home_of = self._repo_store.config.home_of
+        old, staged, other = (VersionRef(home=home_of(one), version=one.version) for one in (before, mine, theirs))
         fragments = staging.find_appended(old, staged)
         if fragments is None:
             return None
@@ -241,6 +236,3 @@ class _Carrier:
         except (KeyConflictError, WriteConflictError):
             return None
         return replace(theirs, version=version_ref.version, rows=version_ref.count_rows())
-
-    def _version_ref(self, entry: TableEntry) -> VersionRef:
-        return VersionRef(home=self._repo_store.config.home_of(entry), version=entry.version)

@@ -55,39 +55,6 @@ class StreamBatch:
         return commit.metadata.get(QUERY) == self.query and str(self.table) in commit.tables
 
 
-def publish_batch(
-    repo_store: RepoStore,
-    branch: BranchName,
-    batch: StreamBatch,
-    change: Callable[[Transaction], None],
-    *,
-    spec: CommitSpec,
-    on_published: Callable[[Published], None],
-) -> GraphCommit | None:
-    """Publish what `change` does; None if the branch has the batch already, or if it changes nothing.
-
-    A branch has a batch if one of the commits that led to its head is of this epoch of the query, or of a later one.
-    They are searched back to the last batch of the query; for its first batch, if the table is older, all of them.
-    """
-    head = repo_store.heads.get(branch)
-    once = Once(key=EPOCH, value=str(batch.epoch), is_ordered=True, is_relevant=batch.is_in)
-    # A batch that creates its table cannot be published yet. So the first batch of a query does not search all of the
-    # history for an epoch.
-    has_table = View.now(repo_store, head).find_table(repo_store.commits, batch.table) is not None
-    if has_table and repo_store.find_once(once, head) is not None:
-        return None
-    # Publishing searches again, but only the commits that another process put after these.
-    once = replace(once, until=head.head.commit.graph_commit_id)
-    spec = replace(spec, metadata={**spec.metadata, QUERY: batch.query}, once=once)
-    made: list[Published] = []
-    with Transaction(repo_store, branch=branch, spec=spec, on_published=made.append) as tx:
-        change(tx)
-    if not made:
-        return None  # nothing was changed, or another process published the batch first
-    on_published(made[0])
-    return made[0].commit
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryParts:
     """The parts of a repository that engines need.
@@ -188,11 +155,35 @@ class EngineAccess:
         message: str = "",
         metadata: Mapping[str, str] | None = None,
     ) -> GraphCommit | None:
-        """Publish a batch of a stream once, as one commit. Return None if it was published or changes nothing."""
-        spec = CommitSpec(message=checked_text(message), kind=CommitKind.LOAD, metadata=checked_metadata(metadata))
-        parts = self._parts
-        target = parts.parse_branch(branch)
-        return publish_batch(parts.repo_store, target, batch, change, spec=spec, on_published=parts.on_published)
+        """Publish what `change` does as one commit. None if the branch has the batch already, or if nothing changes.
+
+        A branch has a batch if one of the commits that led to its head is of this epoch of the query, or of a later
+        one. They are searched back to the last batch of the query; for its first batch, if the table is older, all of
+        them.
+        """
+        repo_store, on_published = self._parts.repo_store, self._parts.on_published
+        target = self._parts.parse_branch(branch)
+        head = repo_store.heads.get(target)
+        once = Once(key=EPOCH, value=str(batch.epoch), is_ordered=True, is_relevant=batch.is_in)
+        # A batch that creates its table cannot be published yet. So the first batch of a query does not search all of
+        # the history for an epoch.
+        has_table = View.now(repo_store, head).find_table(repo_store.commits, batch.table) is not None
+        if has_table and repo_store.find_once(once, head) is not None:
+            return None
+        spec = CommitSpec(
+            message=checked_text(message),
+            kind=CommitKind.LOAD,
+            metadata={**checked_metadata(metadata), QUERY: batch.query},
+            # Publishing searches again, but only the commits that another process put after these.
+            once=replace(once, until=head.head.commit.graph_commit_id),
+        )
+        made: list[Published] = []
+        with Transaction(repo_store, branch=target, spec=spec, on_published=made.append) as tx:
+            change(tx)
+        if not made:
+            return None  # nothing was changed, or another process published the batch first
+        on_published(made[0])
+        return made[0].commit
 
 
 def table_writes(tx: Transaction) -> "TableWrites":

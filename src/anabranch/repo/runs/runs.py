@@ -132,7 +132,11 @@ def begin_run(
         if repo_store.heads.create(first.branch, lambda _: first) is None:
             raise BusyError(f"there is a run {run_id} already", hint="try again: ids are random")
         try:
-            _require_still(repo_store, head)
+            now = repo_store.heads.find(head.branch)
+            if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
+                raise BranchNotFoundError(
+                    f"branch '{head.branch}' was deleted at the same time", hint="begin on another one"
+                )
         except AnabranchError:
             close_run(repo_store, first, RunPhase.ABORTED)
             raise
@@ -140,12 +144,6 @@ def begin_run(
         lease.release()
         raise
     return run_id, lease
-
-
-def _require_still(repo_store: RepoStore, head: LogEntry) -> None:
-    now = repo_store.heads.find(head.branch)
-    if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
-        raise BranchNotFoundError(f"branch '{head.branch}' was deleted at the same time", hint="begin on another one")
 
 
 def _first_entry(
