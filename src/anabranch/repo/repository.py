@@ -19,7 +19,7 @@ from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputEr
 from anabranch.format.arguments import checked_limit, require_names
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName
-from anabranch.repo.log.commits import checked_metadata, checked_text
+from anabranch.repo.log.commits import CommitSpec, checked_metadata, checked_text
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.numbered import NamePage
@@ -1243,7 +1243,6 @@ class Repository:
         >>> repo.snapshot().commit.message
         'More tea'
         """
-        from anabranch.repo.log.commits import CommitSpec
         from anabranch.repo.transaction import Transaction
 
         spec = CommitSpec(
@@ -1642,16 +1641,22 @@ class Repository:
         combiner = self._combiner(
             self._named(into), strategy=strategy, resolvers=resolvers, resolutions=resolutions, kept=kept, engine=engine
         )
-        wanted = replace(
-            BranchMerge(name=source, source=resolved.view, into=combiner.branch, combiner=combiner),
-            message=None if message is None else checked_text(message),
+        spec = CommitSpec(
+            message=f"Merge {source} into {combiner.branch}" if message is None else checked_text(message),
+            kind=CommitKind.MERGE,
             metadata=checked_metadata(metadata),
-            expected_head=expected_head,
-            squash=squash,
-            ff_only=ff_only,
             inspect=self._inspecting(checks),
             guard=self._guard,
             once=self._once,
+        )
+        wanted = BranchMerge(
+            name=source,
+            source=resolved.view,
+            combiner=combiner,
+            spec=spec,
+            expected_head=expected_head,
+            squash=squash,
+            ff_only=ff_only,
         )
         if dry_run:
             return MergeResult(plan=plan_merge(self._repo_store, wanted))
@@ -1663,7 +1668,7 @@ class Repository:
         if merged.published is not None:
             self._on_published(merged.published)
         else:
-            self.external_writes = settle_head(self._repo_store, wanted.into)
+            self.external_writes = settle_head(self._repo_store, combiner.branch)
         return merged.result
 
     def conflicts(  # noqa: PLR0913 - each is one plain choice of the caller
@@ -1719,7 +1724,8 @@ class Repository:
                 name = _one_name(source, "the source")
                 resolved = self._resolve_published(name)
                 combiner = decide(self._named(into), self._kept_decisions(resolved, into))
-                wanted = BranchMerge(name=name, source=resolved.view, into=combiner.branch, combiner=combiner)
+                spec = CommitSpec(message="", kind=CommitKind.MERGE, metadata={})
+                wanted = BranchMerge(name=name, source=resolved.view, combiner=combiner, spec=spec)
                 found = iter_conflicts(self._repo_store, wanted)
             case other:
                 assert_never(other)

@@ -11,7 +11,7 @@ from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import owns
-from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry, is_same_state
+from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing
@@ -107,18 +107,13 @@ def adopt_table(
         primary_key=tuple(primary_key),
         rows=version_ref.count_rows(),
     )
-    return _publish(repo_store, head, key, entry, message=f"Adopt {source.uri} as {key}")
 
-
-def _publish(repo_store: RepoStore, head: LogEntry, key: TableKey, entry: TableEntry, *, message: str) -> Published:
-    before = View.now(repo_store, head).find_table(repo_store.commits, key)
-
-    def rebase(newer: LogEntry) -> Changes:
-        if not is_same_state(View.now(repo_store, newer).find_table(repo_store.commits, key), before):
+    def changes_on(newer: LogEntry) -> Changes:
+        if View.now(repo_store, newer).find_table(repo_store.commits, key) is not None:
             raise WriteConflictError(
                 f"table '{key}' was created concurrently by another commit", hint="pass another name"
             )
         return {key: entry}
 
-    spec = CommitSpec(message=message, kind=CommitKind.ADOPT, metadata={})
-    return publish(repo_store, expected=head, changes={key: entry}, spec=spec, rebase=rebase)
+    spec = CommitSpec(message=f"Adopt {source.uri} as {key}", kind=CommitKind.ADOPT, metadata={})
+    return publish(repo_store, expected=head, changes={key: entry}, spec=spec, rebase=changes_on)

@@ -1,6 +1,6 @@
 """Conflicts between the two sides of a merge."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -119,8 +119,8 @@ class ConflictLog:
     def __init__(self) -> None:
         self.count = 0
         self.first: list[Conflict] = []
-        self.by_table: dict[str, int] = {}
-        self._gaps: dict[tuple[str, str], int] = {}
+        self.by_table = Counter[str]()
+        self._gaps = Counter[tuple[str, str]]()
 
     @property
     def strategy_gaps(self) -> tuple[StrategyGap, ...]:
@@ -132,18 +132,16 @@ class ConflictLog:
         """Count conflicts of a table. Only those that are kept are built."""
         if found.count:
             self.count += found.count
-            self.by_table[table] = self.by_table.get(table, 0) + found.count
+            self.by_table[table] += found.count
             if found.hint:
-                self._gaps[table, found.hint] = self._gaps.get((table, found.hint), 0) + found.count
+                self._gaps[table, found.hint] += found.count
             self.first += islice(found.build(), _MAX_CONFLICTS_KEPT - len(self.first))
 
     def add_all(self, other: "ConflictLog") -> None:
         """Count the conflicts of another log, for example of one table, after those of this one."""
         self.count += other.count
-        for table, count in other.by_table.items():
-            self.by_table[table] = self.by_table.get(table, 0) + count
-        for gap, count in other._gaps.items():
-            self._gaps[gap] = self._gaps.get(gap, 0) + count
+        self.by_table.update(other.by_table)
+        self._gaps.update(other._gaps)
         self.first += other.first[: _MAX_CONFLICTS_KEPT - len(self.first)]
 
     def check_none(self, what: str, *, hint: str) -> None:

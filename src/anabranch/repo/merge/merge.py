@@ -1,6 +1,6 @@
 """Merge one branch into another, as one commit with two parents, and find the common base of each table."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import WriteConflictError
-from anabranch.ids import BranchName, TableKey
+from anabranch.ids import TableKey
 from anabranch.repo.history.ancestry import Ancestry, TableBase
 from anabranch.repo.history.table_history import match_tables
 from anabranch.repo.log.collected import collected_errors
-from anabranch.repo.log.commits import CommitSpec, Guard, Inspect, Once
-from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, LogEntry, TableEntry, is_same_state
+from anabranch.repo.log.commits import CommitSpec
+from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflicts import Conflict
@@ -28,25 +28,20 @@ from anabranch.repo.write.publish import Published, publish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchMerge:
-    """The request to merge a state, with its name, into a branch.
+    """The request to merge a state, with its name, into the branch of a combiner.
 
-    With `expected_head` the branch must be at that commit. With `squash` the commit has one parent only. With `ff_only`
-    the branch must not have commits that the source does not have. With `once` nothing is published if the branch has
-    the commit of this merge already.
+    `spec` is what the commit will record, without its parents. With its `once` nothing is published if the branch has
+    the commit of this merge already. With `expected_head` the branch must be at that commit. With `squash` the commit
+    has one parent only. With `ff_only` the branch must not have commits that the source does not have.
     """
 
     name: str
     source: View
-    into: BranchName
     combiner: Combiner
-    message: str | None = None
-    metadata: Mapping[str, str] | None = None
+    spec: CommitSpec
     expected_head: str | None = None
     squash: bool = False
     ff_only: bool = False
-    inspect: Inspect | None = None
-    guard: Guard | None = None
-    once: Once | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +85,8 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
     merger = _BranchMerger(repo_store, request)
     head = merger.head
     # Before the merge, which may have conflicts with its own result.
-    if request.once is not None and (earlier := repo_store.find_once(request.once, head)) is not None:
+    once = request.spec.once
+    if once is not None and (earlier := repo_store.find_once(once, head)) is not None:
         return MergedBranch(result=MergeResult(plan=merger.plan(head, None), commit=earlier))
     try:
         published = publish(
@@ -102,7 +98,7 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
             main=merger.main,
         )
     except _UpToDateError:
-        return MergedBranch(result=MergeResult(plan=merger.plan(repo_store.heads.get(request.into), None)))
+        return MergedBranch(result=MergeResult(plan=merger.plan(repo_store.heads.get(request.combiner.branch), None)))
     if published.is_earlier:
         return MergedBranch(result=MergeResult(plan=merger.plan(published.entry, None), commit=published.commit))
     plan = merger.plan(merger.head, merger.combination)
@@ -117,27 +113,20 @@ class _BranchMerger:
         self._request = request
         self._ancestry = Ancestry(repo_store)
         self.combination: Combination | None = None
-        self.head = repo_store.heads.get(request.into)
+        self.head = repo_store.heads.get(request.combiner.branch)
         # Use one state of main below a live target for the whole merge, also if main moves.
         self.main = find_main(repo_store, self.head)
         self._source = request.source.record
 
     @property
     def spec(self) -> CommitSpec:
-        request, source = self._request, self._request.source
+        spec, source = self._request.spec, self._request.source
+        if self._request.squash:
+            return spec
         main = source.find_main(self._repo_store.commits)
-        return CommitSpec(
-            message=f"Merge {request.name} into {request.into}" if request.message is None else request.message,
-            kind=CommitKind.MERGE,
-            metadata=request.metadata or {},
-            merged_parent=None if request.squash else source.commit,
-            # A live source also brings tables of main that none of its own commits has. Without this record, the next
-            # merge would search for their base in the wrong commits.
-            taken_from=None if request.squash or main is None else main.commit,
-            inspect=request.inspect,
-            guard=request.guard,
-            once=request.once,
-        )
+        # A live source also brings tables of main that none of its own commits has. Without this record, the next
+        # merge would search for their base in the wrong commits.
+        return replace(spec, merged_parent=source.commit, taken_from=None if main is None else main.commit)
 
     def check_fast_forward(self, head: LogEntry) -> None:
         """Raise WriteConflictError if only a fast-forward is wanted, and the target has commits of its own."""
@@ -190,14 +179,15 @@ class _BranchMerger:
 
         The check runs only after an error: most merges need not read the data of the bases.
         """
-        return collected_errors(self._repo_store.config, lambda: self._iter_bases(self._target_on(head)))
 
-    def _iter_bases(self, target: CommitRecord) -> Iterator[str]:
-        source, tables_of = self._source, self._repo_store.commits.tables_of
-        yield from (base.graph_commit_id for base in self._ancestry.find_merge_bases(source, target))
-        for key in {*tables_of(source), *tables_of(target)}:
-            found = self._ancestry.find_table_bases(source, target, key)
-            yield from (base.commit.graph_commit_id for base in found)
+        def iter_bases() -> Iterator[str]:
+            source, target, tables_of = self._source, self._target_on(head), self._repo_store.commits.tables_of
+            yield from (base.graph_commit_id for base in self._ancestry.find_merge_bases(source, target))
+            for key in {*tables_of(source), *tables_of(target)}:
+                found = self._ancestry.find_table_bases(source, target, key)
+                yield from (base.commit.graph_commit_id for base in found)
+
+        return collected_errors(self._repo_store.config, iter_bases)
 
     def _target_on(self, head: LogEntry) -> CommitRecord:
         return View.of(head, self.main).record
@@ -362,17 +352,16 @@ class _TableBases:
 
 
 def _neither(cells: Cells) -> pa.Array:
-    """Return null for each cell, or the value of the base if one of the sides is null. It differs from both sides."""
     nulls = pa.nulls(len(cells.target), cells.target.type)
     has_null = pc.or_(cells.source.is_null(), cells.target.is_null()).to_numpy(zero_copy_only=False)
     return choose(nulls, cells.base, has_null)
 
 
 def _only_the_key(conflict: Conflict) -> Any:
-    """Return a row with only the key, or the row of the target if the table has no key."""
     key = conflict.key or {}
     return key if "_rowaddr" not in key else conflict.target
 
 
-# Where two bases disagree, the virtual base has a cell, or a row with only its key, that differs from both.
+# Where two bases disagree, the virtual base has a cell or a row that differs from both: null, or the value of the base
+# if one of the sides is null; a row with only its key, or the row of the target if the table has no key.
 _NEITHER = Resolution(strategy=Strategy.TARGET, resolvers={}, any_cell=resolved_by(_neither), any_row=_only_the_key)
