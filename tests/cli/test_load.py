@@ -77,6 +77,21 @@ def test_the_list_of_new_columns_is_short(cli: Run, folder: Path) -> None:
     assert f"created the table in_c_sales.wide: {shown} and 4 more columns\n" in said
 
 
+@pytest.mark.usefixtures("lake")
+def test_lines_of_one_value_name_the_likely_delimiter(cli: Run, folder: Path) -> None:
+    (folder / "semicolons.csv").write_text("1;oil\n2;salt\n")
+    (folder / "tabs.csv").write_text("1,5\toil\n2,5\tsalt\n")
+    (folder / "words.csv").write_text("oil; or butter\nsalt\n")
+    note = "note: each line is one value. If {0} separates values, undo this load with 'anabranch undo main' and load"
+    note += " again with --delimiter {0}\n"
+    said = cli("load", "in_c_sales.a", "semicolons.csv", "--no-header").out
+    assert note.format("';'") in said
+    said = cli("load", "in_c_sales.b", "tabs.csv", "--no-header", "--delimiter", ";").out
+    assert note.format("tab") in said
+    assert "each line" not in cli("load", "in_c_sales.c", "words.csv", "--no-header").out
+    assert "each line" not in cli("load", "in_c_sales.d", "semicolons.csv", "--no-header", "--delimiter", ";").out
+
+
 def test_bad_records_fail_or_are_put_aside(cli: Run, lake: ab.Repository, folder: Path) -> None:
     (folder / "bad.csv").write_text("id,item,price\n7,oil,2.5\n8\n")
     error = cli("load", ORDERS, "bad.csv", "--json").error

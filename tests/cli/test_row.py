@@ -41,6 +41,9 @@ def test_text_for_date_names_the_literal_that_works(cli: Run, lake: ab.Repositor
     update = ("row", "update", "shop.events", "--where", "true", "--set")
     error = cli(*update, f"start={literal}", "--json").error
     assert (error["code"], error["hint"]) == ("schema_mismatch", f'use --set "start={kind} {literal}"')
+    # Without quotes, the dashes of a date subtract.
+    date = literal.strip("'").partition(" ")[0]
+    assert cli(*update, f"start={date}", "--json").error["hint"] == f"use --set \"start={kind} '{date}'\""
     assert cli(*update, f"start={kind} {literal}").out.startswith("updated 1 row of shop.events")
 
 

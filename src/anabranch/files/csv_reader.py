@@ -30,7 +30,7 @@ _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 # A wrong quote character makes the rest of the file one header. Stop before it fills the memory.
 _LONGEST_HEADER = 16 << 20
 # The delimiters that most files have, as their option is written.
-_USUAL_DELIMITERS = {",": ",", "\t": "tab", ";": ";", "|": "|"}
+USUAL_DELIMITERS = {",": ",", "\t": "tab", ";": ";", "|": "|"}
 # Arrow has no error type with the column and the value, so they are read from its message.
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)", re.DOTALL)
 _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
@@ -203,7 +203,7 @@ class CsvReader:
 
     def _no_header(self, text: bytes, where: str, problem: str) -> Exception:
         """Return the error for text whose first record does not end: the quotes or the delimiter are others."""
-        for delimiter, option in _USUAL_DELIMITERS.items():
+        for delimiter, option in USUAL_DELIMITERS.items():
             other = replace(self._dialect, delimiter=delimiter.encode())
             found = other.record.match(text)
             # "id";"name" is one quoted value with text behind it, unless the delimiter is a semicolon.
@@ -218,7 +218,7 @@ class CsvReader:
     @property
     def _shown_delimiter(self) -> str:
         separator = self._options.separator
-        return repr(_USUAL_DELIMITERS.get(separator, separator))
+        return repr(USUAL_DELIMITERS.get(separator, separator))
 
     def _check_delimiter(self, record: bytes, names: tuple[str, ...], where: str) -> None:
         """Refuse a header of one column that has another usual delimiter in its name.
@@ -229,10 +229,10 @@ class CsvReader:
         is_quoted = self._dialect.quote is not None and record.startswith(self._dialect.quote)
         if len(names) > 1 or is_quoted:
             return
-        others = [each for each in _USUAL_DELIMITERS if each in names[0] and each != self._options.separator]
+        others = [each for each in USUAL_DELIMITERS if each in names[0] and each != self._options.separator]
         if not others:
             return
-        option = _USUAL_DELIMITERS[max(others, key=names[0].count)]
+        option = USUAL_DELIMITERS[max(others, key=names[0].count)]
         raise SchemaMismatchError(
             f"{where}, is one column {names[0]!r} with the delimiter {self._shown_delimiter}",
             hint=f"pass `csv=CsvOptions(delimiter={option!r})`, or quote the name in the file if it is one column",

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +25,7 @@ from anabranch.cli.texts import Table, count
 from anabranch.display import human_size, short_id
 from anabranch.errors import InvalidInputError, KeyConflictError
 from anabranch.files.formats import CsvOptions, format_of_name
-from anabranch.hints import closest
+from anabranch.hints import closest, shell_text
 
 if TYPE_CHECKING:
     from anabranch.repo.io.values import LoadReport
@@ -37,6 +37,8 @@ app = group()
 _COLUMNS_SHOWN = 8
 # How similar names are, from 0 to 1, of which one is probably a mistyped form of the other.
 _MISTYPED = 0.8
+# The rows in which a delimiter is searched.
+_ROWS_CHECKED = 20
 _DIGITS = re.compile("[0-9]+")
 
 Format = Annotated[
@@ -156,10 +158,10 @@ def load(
         _upsert_by_mode(),
     ):
         done = here.repository.load(key, sources, csv=csv.parsed(), progress=watch, **how.parsed())
-    return _loaded(here.repository, done)
+    return _loaded(here.repository, done, csv)
 
 
-def _loaded(repository: "Repository", done: "LoadReport") -> Answer:
+def _loaded(repository: "Repository", done: "LoadReport", csv: CsvFormat) -> Answer:
     facts = [
         ("rows read", f"{done.rows_read:,}"),
         ("rows loaded", f"{done.rows_loaded:,}"),
@@ -171,7 +173,7 @@ def _loaded(repository: "Repository", done: "LoadReport") -> Answer:
     if done.commit_id is not None:
         where = f"{done.branch} at {short_id(done.commit_id)}"
         sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
-        notes = _notes_of_new(repository, done, done.commit_id) if done.created else []
+        notes = _notes_of_new(repository, done, done.commit_id, csv) if done.created else []
     return Answer(done, sentence, *notes, tables=[Table(("", ""), tuple(facts))])
 
 
@@ -184,7 +186,7 @@ def _upsert_by_mode() -> Iterator[None]:
         raise KeyConflictError(err.problem, hint=err.hint.replace("`upsert()`", "--mode upsert")) from err
 
 
-def _notes_of_new(repository: "Repository", done: "LoadReport", commit_id: str) -> list[str]:
+def _notes_of_new(repository: "Repository", done: "LoadReport", commit_id: str, csv: CsvFormat) -> list[str]:
     """Return sentences about a table that a load has created."""
     # Not at the top: a help text needs none of it.
     from anabranch.repo.schema.types import show_type
@@ -201,12 +203,30 @@ def _notes_of_new(repository: "Repository", done: "LoadReport", commit_id: str) 
             f"note: there is also a table {similar}. If you meant it, undo this load with 'anabranch undo"
             f" {done.branch}' and load again"
         )
+    # A load with a header refuses such a file, because the header shows the wrong delimiter.
+    values = table.to_arrow(limit=_ROWS_CHECKED).column(0).to_pylist() if csv.no_header and len(columns) == 1 else []
+    if name := _likely_delimiter(values, csv.delimiter or ","):
+        notes.append(
+            f"note: each line is one value. If {name} separates values, undo this load with 'anabranch undo"
+            f" {done.branch}' and load again with --delimiter {name}"
+        )
     if not table.primary_key:
         notes.append(
             f"note: {done.table} has no primary key, so its rows are not matched by key. To upsert rows, and to merge"
             " by row and cell, create it with --primary-key COLUMN"
         )
     return notes
+
+
+def _likely_delimiter(values: Sequence[object], used: str) -> str | None:
+    """Return the usual delimiter, as an option has it, that is in each of these values, and equally often."""
+    from anabranch.files.csv_reader import USUAL_DELIMITERS  # a help text needs none of it
+
+    for delimiter, name in USUAL_DELIMITERS.items():
+        counts = {str(value).count(delimiter) for value in values}
+        if len(counts) == 1 and any(counts) and used not in (delimiter, name):
+            return shell_text(name)
+    return None
 
 
 def _similar_table(done: "LoadReport", known: Iterable[str]) -> str | None:

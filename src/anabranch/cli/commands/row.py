@@ -40,7 +40,8 @@ row_commands = group(help="Insert, update and delete rows. Each command makes on
 app.add_typer(row_commands, name="row")
 
 _SECOND_COLUMN = re.compile(r",\s*\w+\s*=")
-_TEXT = re.compile(r"\s*('[^']*')\s*")
+# A text, or a date without the quotes that it needs.
+_TEXT = re.compile(r"\s*(?:'([^']*)'|(\d{4}-\d\d-\d\d))\s*")
 _DEFAULT_LIMIT = 20
 AsCsv = Annotated[bool, flag("--csv", "Print CSV with a header.")]
 RowsToChange = Annotated[
@@ -139,7 +140,8 @@ def _dates_as_literals(here: Here, key: str, changes: Mapping[str, str]) -> Iter
             kind = re.match("date|timestamp", str(schema.field(name).type)) if name in schema.names else None
             text = _TEXT.fullmatch(value)
             if kind is not None and text is not None and f"column {name!r}" in err.problem:
-                raise SchemaMismatchError(err.problem, hint=f'use --set "{name}={kind[0]} {text[1]}"') from err
+                literal = f"{kind[0]} '{text[1] or text[2]}'"
+                raise SchemaMismatchError(err.problem, hint=f'use --set "{name}={literal}"') from err
         raise
 
 

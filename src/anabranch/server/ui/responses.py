@@ -19,6 +19,7 @@ import anabranch
 from anabranch.display import draw_cell, html_style, html_time, human_size, one_line, printable, short_id
 from anabranch.drawing import box_style
 from anabranch.errors import TooLargeError
+from anabranch.format.home import is_staged
 from anabranch.hints import Door, words_at
 from anabranch.repo.history.diff_drawing import draw_before_after, draw_change, draw_column_changes, draw_count
 from anabranch.repo.schema.types import show_type
@@ -120,6 +121,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(short=short_id, count=_count, line=one_line, text=_text, size=human_size, type=show_type)
+    environment.tests["staged"] = is_staged  # a version of Lance, whose number says nothing to a reader
     # What notebooks show is drawn by the same functions. They escape all texts.
     for draw in (draw_before_after, draw_cell, draw_change, draw_column_changes, draw_count):
         environment.globals[draw.__name__] = _marked(draw)
