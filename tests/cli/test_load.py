@@ -80,7 +80,7 @@ def test_the_list_of_new_columns_is_short(cli: Run, folder: Path) -> None:
 @pytest.mark.usefixtures("lake")
 def test_lines_of_one_value_name_the_likely_delimiter(cli: Run, folder: Path) -> None:
     (folder / "semicolons.csv").write_text("1;oil\n2;salt\n")
-    (folder / "tabs.csv").write_text("1,5\toil\n2,5\tsalt\n")
+    (folder / "tabs.csv").write_text("1\toil\n2\tsalt\n")
     (folder / "words.csv").write_text("oil; or butter\nsalt\n")
     note = "note: each line is one value. If {0} separates values, undo this load with 'anabranch undo main' and load"
     note += " again with --delimiter {0}\n"

@@ -121,7 +121,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(short=short_id, count=_count, line=one_line, text=_text, size=human_size, type=show_type)
-    environment.tests["staged"] = is_staged  # a version of Lance, whose number says nothing to a reader
+    environment.tests["staged"] = is_staged  # a version of Lance whose number has 20 digits
     # What notebooks show is drawn by the same functions. They escape all texts.
     for draw in (draw_before_after, draw_cell, draw_change, draw_column_changes, draw_count):
         environment.globals[draw.__name__] = _marked(draw)
