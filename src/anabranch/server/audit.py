@@ -93,21 +93,21 @@ class AuditLog:
         """The event of the request that this task or thread works for, None if there is no request."""
         return _pending.get()
 
-    def write(self, changes: Sequence[Change], *, status: int | None = None) -> None:
+    def write(
+        self,
+        changes: Sequence[Change],
+        *,
+        status: int | None = None,
+        requests: Iterable[PendingEvent | None] | None = None,
+    ) -> None:
         """Make the last changes of a request and record its event, in one transaction: each waits for the disk.
 
         The event has the status of success unless another is given. An event that was recorded with the same status is
-        not recorded again.
+        not recorded again. With `requests`, the changes and events are those of several requests.
         """
-        self.write_for([self.pending], changes, status=status)
-
-    def write_for(
-        self, requests: Iterable[PendingEvent | None], changes: Sequence[Change], *, status: int | None = None
-    ) -> None:
-        """Make the last changes of several requests and record their events like `write`, in one transaction."""
         recorded = [
             (pending, wanted)
-            for pending in requests
+            for pending in ([_pending.get()] if requests is None else requests)
             if pending is not None and pending.status != (wanted := status or pending.success_status)
         ]
         events = [Insert("audit_events", row_of(pending.make(wanted))) for pending, wanted in recorded]

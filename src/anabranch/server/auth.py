@@ -34,12 +34,11 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """A token without its secret, of which only the hash is known."""
+class TokenInfo:
+    """A token without its secret."""
 
     id: str
     name: str
-    secret_hash: str
     scope: Scope
     project_id: str | None
     branch_id: str | None
@@ -47,6 +46,13 @@ class Token:
     created_by: str | None
     expires_at: datetime | None
     revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token(TokenInfo):
+    """A token with the hash of its secret. Answers are `TokenInfo`, and so leave the hash out."""
+
+    secret_hash: str
 
     def is_alive(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

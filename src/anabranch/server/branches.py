@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi.concurrency import run_in_threadpool
@@ -211,7 +212,7 @@ class Branches:
                 if not EngineAccess(repository).create_live_branches(some):
                     raise BusyError("the id of a branch is in use", hint="create each by itself")
             events = [one.event for one in waiting]
-            self._rows.insert(*branches, write=lambda changes: self._audit.write_for(events, changes))
+            self._rows.insert(*branches, write=partial(self._audit.write, requests=events))
         except ProjectNotFoundError:
             return False  # an error of the client, and nothing was created
         except Exception:  # noqa: BLE001 - `_create_alone` reports it to the client
@@ -366,15 +367,10 @@ class BranchList(BaseModel):
     branches: list[Branch]
 
 
-class BranchDetail(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchDetail(Branch):
     """A dev branch, and the tables of which it has its own copy."""
 
-    id: str
-    project_id: str
-    name: str
-    description: str
-    created_at: datetime
-    created_by: str | None
     tables: list[CopiedTable]
 
 

@@ -1,6 +1,7 @@
 """Buckets: created explicitly, or by a table in them. A dev branch shows those of main and may hide them."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,29 +33,6 @@ class BucketRow:
     created_by: str | None
 
 
-class BucketRows:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def list_all(self, project_id: str, branch_id: str) -> dict[str, BucketRow]:
-        """Return the rows of a branch by bucket name."""
-        rows = self._database.read(
-            "SELECT * FROM buckets WHERE project_id = ? AND branch_id = ?", [project_id, branch_id]
-        )
-        return {row["name"]: BucketRow(**row) for row in rows}
-
-    def put(self, bucket: BucketRow) -> None:
-        """Add a row, or replace the row of the same bucket."""
-        with self._database.turn():
-            self.delete(bucket.project_id, bucket.branch_id, bucket.name)
-            self._database.insert("buckets", row_of(bucket))
-
-    def delete(self, project_id: str, branch_id: str, name: str) -> None:
-        self._database.write(
-            "DELETE FROM buckets WHERE project_id = ? AND branch_id = ? AND name = ?", [project_id, branch_id, name]
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
     """A bucket of a branch. `created_at` is null if a table created the bucket."""
@@ -68,27 +46,35 @@ class Bucket:
 
 
 class Buckets:
-    def __init__(self, rows: BucketRows, *, clock: Callable[[], datetime]) -> None:
-        self._rows = rows
+    def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
+        self._database = database
         self._clock = clock
         self._creating = threading.Lock()
 
     def list_all(self, branch: OpenBranch, snapshot: Snapshot) -> list[Bucket]:
         """Return the buckets of a branch, with the tables of a snapshot."""
-        counts: dict[str, int] = {}
-        for key in snapshot.entries:
-            counts[key.bucket] = counts.get(key.bucket, 0) + 1
-        main = self._rows.list_all(branch.project_id, DEFAULT_BRANCH)
-        own = {} if branch.is_main else self._rows.list_all(branch.project_id, branch.branch_id)
+        counts = Counter(key.bucket for key in snapshot.entries)
+        main = self._rows(branch.project_id, DEFAULT_BRANCH)
+        own = {} if branch.is_main else self._rows(branch.project_id, branch.branch_id)
         # A row of the branch hides the row of main with the same name. A bucket with tables is visible in any case: a
         # hidden one has none, until a table is created in it again.
         made = {name for name, row in own.items() if not row.is_hidden}
         visible = {name for name in main if name not in own} | made
         local = made | _without_main(branch, counts.keys() - main.keys())
-        return [
-            _bucket(name, counts.get(name, 0), own.get(name) or main.get(name), is_local=name in local)
-            for name in sorted(visible | counts.keys())
-        ]
+        found = []
+        for name in sorted(visible | counts.keys()):
+            row = own.get(name) or main.get(name)
+            found.append(
+                Bucket(
+                    name=name,
+                    description="" if row is None else row.description,
+                    source="branch" if name in local else "main",
+                    table_count=counts.get(name, 0),
+                    created_at=None if row is None else row.created_at,
+                    created_by=None if row is None else row.created_by,
+                )
+            )
+        return found
 
     def get(self, branch: OpenBranch, name: str, snapshot: Snapshot) -> Bucket:
         for bucket in self.list_all(branch, snapshot):
@@ -118,22 +104,36 @@ class Buckets:
         if tables:
             branch.change(lambda tx: _drop_tables(tx, name), message=f"Drop bucket {name}")
         # Without a row of the branch, the row of main would make the bucket visible again, so it is hidden by a row.
-        if branch.is_main or name not in self._rows.list_all(branch.project_id, DEFAULT_BRANCH):
-            self._rows.delete(branch.project_id, branch.branch_id, name)
+        if branch.is_main or name not in self._rows(branch.project_id, DEFAULT_BRANCH):
+            self._delete_row(branch.project_id, branch.branch_id, name)
         else:
             self._put(branch, name, description="", is_hidden=True)
 
+    def _rows(self, project_id: str, branch_id: str) -> dict[str, BucketRow]:
+        """Return the rows of a branch by bucket name."""
+        rows = self._database.read(
+            "SELECT * FROM buckets WHERE project_id = ? AND branch_id = ?", [project_id, branch_id]
+        )
+        return {row["name"]: BucketRow(**row) for row in rows}
+
     def _put(self, branch: OpenBranch, name: str, *, description: str, is_hidden: bool) -> None:
-        self._rows.put(
-            BucketRow(
-                project_id=branch.project_id,
-                branch_id=branch.branch_id,
-                name=name,
-                is_hidden=is_hidden,
-                description=description,
-                created_at=self._clock(),
-                created_by=branch.token.name,
-            )
+        """Add a row, or replace the row of the same bucket."""
+        row = BucketRow(
+            project_id=branch.project_id,
+            branch_id=branch.branch_id,
+            name=name,
+            is_hidden=is_hidden,
+            description=description,
+            created_at=self._clock(),
+            created_by=branch.token.name,
+        )
+        with self._database.turn():
+            self._delete_row(row.project_id, row.branch_id, name)
+            self._database.insert("buckets", row_of(row))
+
+    def _delete_row(self, project_id: str, branch_id: str, name: str) -> None:
+        self._database.write(
+            "DELETE FROM buckets WHERE project_id = ? AND branch_id = ? AND name = ?", [project_id, branch_id, name]
         )
 
 
@@ -142,17 +142,6 @@ def _without_main(branch: OpenBranch, names: set[str]) -> set[str]:
     if branch.is_main or not names:
         return set()
     return names - {key.bucket for key in branch.repository.snapshot_of(MAIN).entries}
-
-
-def _bucket(name: str, count: int, row: BucketRow | None, *, is_local: bool) -> Bucket:
-    return Bucket(
-        name=name,
-        description="" if row is None else row.description,
-        source="branch" if is_local else "main",
-        table_count=count,
-        created_at=None if row is None else row.created_at,
-        created_by=None if row is None else row.created_by,
-    )
 
 
 def _drop_tables(tx: Transaction, bucket: str) -> None:

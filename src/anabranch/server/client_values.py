@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 
@@ -63,9 +62,6 @@ def _parse(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     return parsed.table
 
 
-_UUID, _JSON = "arrow.uuid", "arrow.json"
-
-
 def is_read_by_value(kind: pa.DataType) -> bool:
     """Return whether Arrow's JSON reader does not support a type, so that its values are converted one by one."""
     types = pa.types
@@ -103,29 +99,17 @@ def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
 
 
 def _read(value: Any, kind: pa.DataType) -> Any:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _read_extension(value, kind)
+    is_extension = isinstance(kind, pa.BaseExtensionType)
+    if is_extension and kind.extension_name not in ("arrow.uuid", "arrow.json"):
+        raise TypeError(f"values of {kind.extension_name} cannot be sent as JSON")
     # `value_from_json` also accepts values in the form of Python, such as pairs or integers, which a request must not
     # send.
     if pa.types.is_map(kind) and not isinstance(value, Mapping):
         raise TypeError("expected an object")
-    if (_is_bytes(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)) and not isinstance(value, str):
+    is_text = is_extension or _is_bytes(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
+    if is_text and not isinstance(value, str):
         raise TypeError("expected a text")
     return value_from_json(value, kind)
-
-
-def _read_extension(value: Any, kind: pa.BaseExtensionType) -> Any:
-    match kind.extension_name:
-        case name if name == _UUID:
-            return UUID(value).bytes
-        case name if name == _JSON:
-            return value if isinstance(value, str) else _refuse("give the JSON as text")
-        case name:
-            return _refuse(f"values of {name} cannot be sent as JSON")
-
-
-def _refuse(why: str) -> Any:
-    raise TypeError(why)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -90,24 +90,20 @@ class Database:
         if self._turn_of == threading.get_ident():
             # Inside a turn no other write may come between what was read and what is written.
             self._commit([write])
-        elif self._enqueue(write):
-            with self._writing:
-                self._commit(self._take_queue())
         else:
-            write.done.wait()
+            with self._queueing:
+                self._queue.append(write)
+                is_first = len(self._queue) == 1
+            if is_first:
+                # The thread of the first write commits all that follow until it has the turn.
+                with self._writing:
+                    with self._queueing:
+                        queue, self._queue = self._queue, []
+                    self._commit(queue)
+            else:
+                write.done.wait()
         if write.error is not None:
             raise write.error
-
-    def _enqueue(self, write: _Write) -> bool:
-        """Add a write to the queue. Return whether it is the first, whose thread commits all that follow."""
-        with self._queueing:
-            self._queue.append(write)
-            return len(self._queue) == 1
-
-    def _take_queue(self) -> list[_Write]:
-        with self._queueing:
-            queue, self._queue = self._queue, []
-        return queue
 
     @property
     def queued_writes(self) -> int:

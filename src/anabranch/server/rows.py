@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -88,22 +88,6 @@ def parse_sorting(text: str | None) -> tuple[Sorting, ...]:
             raise InvalidInputError(f"rows cannot be sorted by {part!r}", hint="write it like amount:desc,id")
         found.append(Sorting(name, direction.lower() == "desc"))
     return tuple(found)
-
-
-def preview(table: Table, request: PreviewRequest) -> dict[str, Any]:
-    """Return a preview as JSON values."""
-    rows = read_rows(table, request)
-    is_counted = request.count or request.where is None  # without a predicate the number is known
-    return {
-        "columns": [column.model_dump() for column in column_infos(rows.schema)],
-        "rows": json_rows(rows),
-        "total_row_count": table.count_rows(request.where) if is_counted else None,
-    }
-
-
-def preview_csv(table: Table, request: PreviewRequest) -> Iterator[str]:
-    rows = read_rows(table, request)
-    return csv_lines(rows.column_names, rows.to_batches())
 
 
 def read_rows(table: Table, request: PreviewRequest) -> "pa.Table":
@@ -335,7 +319,14 @@ def _read_preview(call: BranchCall, key: TableKey, options: PreviewOptions) -> R
         sort=parse_sorting(options.sort),
     )
     found = find_table(call.open().snapshot(options.ref), key)
+    rows = read_rows(found, request)
     if options.format is PreviewFormat.CSV:
-        return PlainTextResponse("".join(preview_csv(found, request)), media_type="text/csv")
-    # Not the response model: `preview` returns JSON values, and checking each of them takes as long as reading them.
-    return JSONResponse(preview(found, request))
+        return PlainTextResponse("".join(csv_lines(rows.column_names, rows.to_batches())), media_type="text/csv")
+    is_counted = request.count or request.where is None  # without a predicate the number is known
+    # Not the response model: checking each value takes as long as reading it.
+    answer = {
+        "columns": [column.model_dump() for column in column_infos(rows.schema)],
+        "rows": json_rows(rows),
+        "total_row_count": found.count_rows(request.where) if is_counted else None,
+    }
+    return JSONResponse(answer)

@@ -18,7 +18,7 @@ from anabranch.server.audit import AuditLog
 from anabranch.server.auth import Scope
 from anabranch.server.branch import BranchRows, adopt, note_copies
 from anabranch.server.branches import Branches
-from anabranch.server.buckets import BucketRows, Buckets
+from anabranch.server.buckets import Buckets
 from anabranch.server.database import Database
 from anabranch.server.exports import Exports
 from anabranch.server.files import FileRows, Files
@@ -105,7 +105,7 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
     projects = Projects(settings, ProjectRows(database, delete_branches=branch_rows.delete_all), tokens, clock=clock)
     audit = AuditLog(database, clock=clock)
     branches = Branches(settings, projects, branch_rows, tokens, audit, clock=clock)
-    buckets = Buckets(BucketRows(database), clock=clock)
+    buckets = Buckets(database, clock=clock)
     files = Files(settings, FileRows(database, settings.files_folder), clock=clock)
     jobs = Jobs(settings, JobRows(database), clock=clock)
     return Service(

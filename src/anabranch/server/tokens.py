@@ -2,16 +2,16 @@
 
 import secrets
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Self
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from anabranch.errors import ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
-from anabranch.server.auth import Scope, Token, hash_secret, is_secret_of
+from anabranch.server.auth import Scope, Token, TokenInfo, hash_secret, is_secret_of
 from anabranch.server.database import Database, row_of
 from anabranch.server.routing import Body, Call, ForAdmin, FreeName, ProjectCall, ProjectToChange, make_router
 
@@ -58,7 +58,8 @@ class Tokens:
             revoked_at=None,
         )
         with self._changing:
-            self._insert(token)
+            self._database.insert("tokens", row_of(token))
+            self._keep(token)
         return token, secret
 
     def authenticate(self, secret: str) -> Token:
@@ -121,10 +122,6 @@ class Tokens:
         self._keep(revoked)
         return revoked
 
-    def _insert(self, token: Token) -> None:
-        self._database.insert("tokens", {**row_of(token), "scope": str(token.scope)})
-        self._keep(token)
-
     def _keep(self, token: Token) -> None:
         self._by_id = {**self._by_id, token.id: token}  # readers hold no lock
 
@@ -173,34 +170,19 @@ class NewToken(NewProjectToken):
     project_id: Annotated[str | None, Field(max_length=64, description="Only for this project.")] = None
 
 
-class TokenInfo(BaseModel):
-    """A token without its secret."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    id: str
-    name: str
-    scope: Scope
-    project_id: str | None
-    branch_id: str | None
-    created_at: datetime
-    created_by: str | None
-    expires_at: datetime | None
-    revoked_at: datetime | None
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Secret(TokenInfo):
     """A token with its secret, which is shown only once."""
 
     secret: str
 
     @classmethod
-    def with_secret(cls, token: Token, secret: str) -> Self:
-        return cls(**TokenInfo.model_validate(token).model_dump(), secret=secret)
+    def of(cls, token: Token, secret: str) -> Self:
+        return cls(**{field.name: getattr(token, field.name) for field in fields(TokenInfo)}, secret=secret)
 
 
 class TokenList(BaseModel):
-    tokens: list[TokenInfo]
+    tokens: Sequence[TokenInfo]
 
 
 @router.post("/tokens", status_code=201)
@@ -212,19 +194,19 @@ def create_token(call: ForAdmin, body: NewToken) -> Secret:
 @router.get("/tokens")
 def list_tokens(call: ForAdmin) -> TokenList:
     """List all tokens, including expired and revoked ones."""
-    return TokenList(tokens=[TokenInfo.model_validate(token) for token in call.part(Tokens).list_all()])
+    return TokenList(tokens=call.part(Tokens).list_all())
 
 
 @router.get("/tokens/{token_id}")
 def get_token(call: ForAdmin, token_id: TokenId) -> TokenInfo:
     """Return a token."""
-    return TokenInfo.model_validate(call.part(Tokens).get(token_id))
+    return call.part(Tokens).get(token_id)
 
 
 @router.post("/tokens/{token_id}/rotate")
 def rotate_token(call: ForAdmin, token_id: TokenId) -> Secret:
     """Replace the secret of a token. The old secret is no longer valid."""
-    return Secret.with_secret(*call.part(Tokens).rotate(token_id))
+    return Secret.of(*call.part(Tokens).rotate(token_id))
 
 
 @router.delete("/tokens/{token_id}", status_code=204)
@@ -245,14 +227,13 @@ def create_project_token(call: ProjectToChange, body: NewProjectToken) -> Secret
 def list_project_tokens(call: ProjectToChange) -> TokenList:
     """List the tokens of a project, including expired and revoked ones."""
     call.service.projects.get(call.project_id)
-    found = call.part(Tokens).list_all(project_id=call.project_id)
-    return TokenList(tokens=[TokenInfo.model_validate(token) for token in found])
+    return TokenList(tokens=call.part(Tokens).list_all(project_id=call.project_id))
 
 
 @router.post("/projects/{project_id}/tokens/{token_id}/rotate")
 def rotate_project_token(call: ProjectToChange, token_id: TokenId) -> Secret:
     """Replace the secret of a token of a project."""
-    return Secret.with_secret(*call.part(Tokens).rotate(_of_project(call, token_id).id))
+    return Secret.of(*call.part(Tokens).rotate(_of_project(call, token_id).id))
 
 
 @router.delete("/projects/{project_id}/tokens/{token_id}", status_code=204)
@@ -276,7 +257,7 @@ def _create(call: Call, body: NewProjectToken, *, project_id: str | None) -> Sec
         expires_at=expires_at,
         created_by=call.token.name,
     )
-    return Secret.with_secret(*made)
+    return Secret.of(*made)
 
 
 def _of_project(call: ProjectCall, token_id: str) -> Token:
