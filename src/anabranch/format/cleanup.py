@@ -14,9 +14,17 @@ from datetime import UTC, datetime
 
 from anabranch.errors import ObjectNotFoundError, StorageError
 from anabranch.format.bases import check_bases, get_target, has_manifest, label
-from anabranch.format.doctor.refs import store_time
+from anabranch.format.doctor.findings import store_time
 from anabranch.format.home import Home, is_staged, refuse_managed
-from anabranch.format.layout.listing import VERSION_HINT, Layout, LayoutFile, LayoutKind, layout
+from anabranch.format.layout.listing import (
+    VERSION_HINT,
+    Layout,
+    LayoutFile,
+    LayoutKind,
+    VersionKey,
+    layout,
+    manifests_of,
+)
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.retention import (
     BaseFile,
@@ -26,11 +34,9 @@ from anabranch.format.retention import (
     RemovedFile,
     Retention,
     UnusedInBase,
-    VersionKey,
     choose_versions,
     files_of_dataset,
     files_of_others,
-    manifests_of,
     read_record,
     read_versions,
     referenced_versions,

@@ -35,8 +35,9 @@ from anabranch.format.layout.listing import (
     Layout,
     LayoutFile,
     LayoutKind,
-    ManifestName,
+    VersionKey,
     layout,
+    manifests_of,
     tag_of_ref_path,
 )
 from anabranch.format.layout.manifest import BasePath
@@ -146,12 +147,8 @@ class CleanupReport:
         return {reason: (usage.files, usage.bytes) for reason, usage in usage_by_reason(self.files).items()}
 
 
-# A version: the branch, None for main, and the number.
-VersionKey = tuple[str | None, int]
 # A file in a base: what it is, and its address.
 BaseFile = tuple[FileKind, str]
-
-_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,12 +157,6 @@ class KeptVersions:
 
     kept: frozenset[VersionKey]
     too_young: frozenset[VersionKey]
-
-
-def manifests_of(files: Layout) -> dict[VersionKey, LayoutFile]:
-    """The manifest of every version, staged versions and trees without a branch included."""
-    found = [file for file in files.files if file.kind in _MANIFESTS]
-    return {(file.branch, ManifestName.parse(file.name).version): file for file in found}
 
 
 def read_versions(root: Home, files: Layout, *, skips_damaged: bool = False) -> dict[VersionKey, VersionFiles]:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.format.doctor.branches import diagnose_trees
 from anabranch.format.doctor.doctor import doctor
+from anabranch.format.doctor.findings import Repairs
 from anabranch.format.doctor.inventory import read_inventory
-from anabranch.format.doctor.refs import Repairs
-from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import branch_ref_path, layout, manifest_path
 from tests.conftest import Location

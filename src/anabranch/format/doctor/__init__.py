@@ -1,4 +1,4 @@
-"""Doctor for one dataset: `doctor.py` is the entry, `inventory.py` reads all files, the others find and repair damage.
+"""Doctor for one dataset: `doctor` is the entry, `inventory` reads the files, `branches` checks refs and trees.
 
-`findings.py` has the report, the findings and the way to repair, which the doctor of a repository uses as well.
+`findings` has the report, the findings and the repairs. The doctor of a repository uses it as well.
 """

@@ -19,9 +19,9 @@ from anabranch.errors import (
     StorageDeniedError,
     StorageUnavailableError,
 )
-from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, examine, unknown_file
+from anabranch.format.doctor.branches import diagnose_refs, diagnose_trees
+from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, Repair, Repairs, examine, unknown_file
 from anabranch.format.doctor.inventory import (
-    MANIFESTS,
     Contents,
     Inventory,
     Progress,
@@ -30,8 +30,6 @@ from anabranch.format.doctor.inventory import (
     label,
     read_inventory,
 )
-from anabranch.format.doctor.refs import Repair, Repairs, diagnose_refs
-from anabranch.format.doctor.trees import diagnose_trees
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import (
@@ -42,6 +40,7 @@ from anabranch.format.layout.listing import (
     ManifestName,
     ManifestScheme,
     branch_ref_path,
+    manifests_of,
     tag_ref_path,
 )
 from anabranch.storage import in_parallel
@@ -133,11 +132,7 @@ def _unchecked_bases(contents: Contents) -> Iterator[Case]:
 
 
 def _broken_tags(inventory: Inventory) -> Iterator[Case]:
-    existing = {
-        (file.branch, ManifestName.parse(file.name).version)
-        for file in inventory.layout.files
-        if file.kind in MANIFESTS and file.has_ref
-    }
+    existing = {key for key, file in manifests_of(inventory.layout).items() if file.has_ref}
     for tag in inventory.tags:
         if (tag.branch, tag.version) in existing:
             continue
@@ -227,8 +222,9 @@ def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
     for name, problem in zip(sound, in_parallel(lambda name: _opening_problem(root, name, None), sound), strict=True):
         if problem is not None and _is_there(root, None if name is None else branch_ref_path(name)):
             yield _unopenable(root.on(name).uri, f"Lance cannot open {label(name)}: {problem}")
+    all_manifests = manifests_of(inventory.layout)
     for tag in inventory.tags:
-        manifest = inventory.manifest_of(tag.branch, tag.version) if tag.branch in sound else None
+        manifest = all_manifests.get((tag.branch, tag.version)) if tag.branch in sound else None
         if manifest is None or manifest.path in damaged:
             continue  # a finding of its own
         problem = _opening_problem(root, tag.branch, tag.version)

@@ -23,16 +23,20 @@ from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import read_deletion_file
 from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
-from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, ManifestName, layout
+from anabranch.format.layout.listing import (
+    Layout,
+    LayoutFile,
+    LayoutKind,
+    ManifestName,
+    VersionKey,
+    layout,
+    manifests_of,
+)
 from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest
 from anabranch.format.refs.ref_files import RefFile
 from anabranch.format.refs.refs import BranchInfo, TagInfo, scan_branches, scan_tags
 from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.storage import in_parallel, iter_in_parallel, open_store
-
-MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
-# Also those that a creator of a branch has not put in place yet.
-ALL_MANIFESTS = MANIFESTS | {LayoutKind.PENDING_MANIFEST}
 
 # Called with the number of versions that were read, and the number of all; a repair reads them again.
 Progress = Callable[[int, int], None]
@@ -77,11 +81,6 @@ class Inventory:
         """The tags that can be read."""
         return tuple(ref.info for ref in self.tag_refs if ref.info is not None)
 
-    def manifest_of(self, branch: str | None, version: int) -> LayoutFile | None:
-        """The manifest of a version, readable or not."""
-        found = (file for file in self.layout.of_branch(branch) if file.kind in MANIFESTS)
-        return next((file for file in found if ManifestName.parse(file.name).version == version), None)
-
     def ordinary_manifests(self, branch: str | None) -> list[LayoutFile]:
         """The manifests of a home's ordinary versions, oldest first, readable or not."""
         found = [file for file in self.layout.of_branch(branch) if file.kind is LayoutKind.MANIFEST]
@@ -96,7 +95,7 @@ class Inventory:
 def read_inventory(root: Home, *, progress: Progress = lambda *_: None) -> Inventory:
     """Read every branch, tag and version of a dataset; `progress` gets the number of versions read, and of all."""
     files = layout(root)
-    manifests = [file for file in files.files if file.kind in MANIFESTS]
+    manifests = list(manifests_of(files).values())
     stale = in_parallel(lambda name: _stale_base(root.on(name)), files.branches)
     versions, damaged = _read_all(root, manifests, progress)
     return Inventory(
@@ -109,13 +108,9 @@ def read_inventory(root: Home, *, progress: Progress = lambda *_: None) -> Inven
     )
 
 
-def read_partial_inventory(root: Home, files: Layout, versions: Collection[tuple[str | None, int]]) -> Inventory:
+def read_partial_inventory(root: Home, files: Layout, versions: Collection[VersionKey]) -> Inventory:
     """Read some versions, each with its home, and the metadata of those homes, but not the tags."""
-    manifests = [
-        file
-        for file in files.files
-        if file.kind in MANIFESTS and (file.branch, ManifestName.parse(file.name).version) in versions
-    ]
+    manifests = [file for key, file in manifests_of(files).items() if key in versions]
     names = {branch for branch, _ in versions if branch is not None}.intersection(files.branches)
     readable, damaged = _read_all(root, manifests, lambda *_: None)
     return Inventory(

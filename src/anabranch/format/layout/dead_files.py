@@ -13,24 +13,23 @@ from anabranch.format.home import Home, VersionRef, is_staged
 from anabranch.format.layout.files import FilesReader
 from anabranch.format.layout.listing import (
     MANAGED_TAG,
+    MANIFESTS,
     Layout,
     LayoutFile,
     LayoutKind,
     ManifestName,
+    VersionKey,
     branch_of_ref_path,
     branch_ref_path,
     lay_out,
+    manifests_of,
     tag_ref_path,
 )
 from anabranch.format.refs.refs import BranchInfo, find_branch, list_tags
 from anabranch.storage import in_parallel
 
-# A version of a dataset: the home it is in, None for the root, and its number.
-VersionKey = tuple[str | None, int]
-
 # Homes of ours are called `{branch}/{ulid}`.
 _OWN_HOME = re.compile(r".+/[0-9A-HJKMNP-TV-Z]{26}")
-_MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
 _UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
 _MANAGED_PATH = tag_ref_path(MANAGED_TAG)
 # No version has this number.
@@ -110,11 +109,7 @@ class _Survey:
         self._wanted = wanted
         self._horizon = horizon
         self._files: Layout = lay_out(root.root, root.store().list())
-        self._manifests = {
-            (file.branch, ManifestName.parse(file.name).version): file
-            for file in self._files.files
-            if file.kind in _MANIFESTS
-        }
+        self._manifests = manifests_of(self._files)
         self._reader = FilesReader(root, self._files)
         self._missing: list[str] = []
 
@@ -172,7 +167,7 @@ class _Survey:
     def _kept_homes(self, used: set[str | None], parents: Mapping[str, str | None]) -> frozenset[str | None]:
         """The homes in use, those of external branches or of work in flight, and all that they were forked from."""
         # A young manifest may belong to a fork whose commit is not published yet.
-        young = {file.branch for file in self._files.files if self._is_young(file) and file.kind in _MANIFESTS}
+        young = {file.branch for file in self._files.files if self._is_young(file) and file.kind in MANIFESTS}
         queue = [*used, *young, *filter(_is_foreign, self._files.branches)]
         kept: set[str | None] = set()
         while queue:
@@ -297,7 +292,7 @@ class _Survey:
         # The versions of an external branch are not ours to judge, and so are its files.
         if file.kind is LayoutKind.VERSION_HINT or _is_foreign(file.branch):
             return None
-        if file.kind in _MANIFESTS:
+        if file.kind in MANIFESTS:
             is_kept = (file.branch, ManifestName.parse(file.name).version) in kept
             return None if is_kept else DeadReason.VERSION
         return DeadReason.ORPHAN
@@ -314,7 +309,7 @@ def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:
     """Manifests first, then what they named, then refs; of those, homes before what they were forked from."""
     home = branch_of_ref_path(file.path)
     if home is None:
-        return 0 if file.kind in _MANIFESTS else 1
+        return 0 if file.kind in MANIFESTS else 1
     return 2 + _DEEPEST - min(_DEEPEST, sum(1 for _ in _ancestors(home, parents)))
 
 

@@ -296,6 +296,20 @@ class Layout:
         return [file for file in self.files if file.branch == branch]
 
 
+MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
+# Also those that a creator of a branch has not put in place yet.
+ALL_MANIFESTS = MANIFESTS | {LayoutKind.PENDING_MANIFEST}
+
+# A version of a dataset: the home it is in, None for the root, and its number.
+VersionKey = tuple[str | None, int]
+
+
+def manifests_of(files: Layout) -> dict[VersionKey, LayoutFile]:
+    """The manifest of every version, staged versions and trees without a branch included."""
+    found = [file for file in files.files if file.kind in MANIFESTS]
+    return {(file.branch, ManifestName.parse(file.name).version): file for file in found}
+
+
 def layout(home: Home) -> Layout:
     """List every file of the dataset to which a home belongs, all of its branches included."""
     store = home.store()

@@ -13,18 +13,17 @@ import pyarrow as pa
 
 from anabranch.errors import AnabranchError, LinkError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
+from anabranch.format.doctor.branches import find_ref_repair
 from anabranch.format.doctor.findings import Case, FindingKind, Placement
+from anabranch.format.doctor.inventory import Inventory as DatasetInventory
 from anabranch.format.doctor.inventory import (
-    MANIFESTS,
     VersionFacts,
     WrongFile,
     check_contents,
     read_partial_inventory,
 )
-from anabranch.format.doctor.inventory import Inventory as DatasetInventory
-from anabranch.format.doctor.refs import find_ref_repair
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout.listing import Layout, ManifestName, branch_ref_path, lay_out, manifest_path
+from anabranch.format.layout.listing import Layout, ManifestName, branch_ref_path, lay_out, manifest_path, manifests_of
 from anabranch.format.refs.ref_files import RefFile
 from anabranch.format.refs.refs import BranchInfo, scan_branches
 from anabranch.format.scan import iter_batches
@@ -97,8 +96,7 @@ class _Check:
         )
 
     def run(self) -> Iterator[Case]:
-        manifests = [file for file in self._files.files if file.kind in MANIFESTS]
-        listed = {(file.branch, ManifestName.parse(file.name).version) for file in manifests}
+        listed = manifests_of(self._files).keys()
         # The root counts even if no commit reads it: without it, no table can be branched from the other homes.
         lost = {None, *self._homes} - {branch for branch, _ in listed}
         for home in lost:
@@ -147,7 +145,7 @@ class _Check:
             return
         is_missing = ref is None
         # The branches of a copied repository cannot be opened before it is relocated.
-        repair = find_ref_repair(self._root.on(home))
+        repair = find_ref_repair(self._root, self._files, home, ref)
         case = self.case(
             FindingKind.MISSING_REF if is_missing else FindingKind.DAMAGED_REF,
             branch_ref_path(home),

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from anabranch.format.layout.dead_files import Reach, VersionKey, Wanted, find_reach
-from anabranch.format.layout.listing import branch_of_ref_path
+from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
+from anabranch.format.layout.listing import VersionKey, branch_of_ref_path
 from anabranch.format.retention import Retention
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.roots import EARLIEST, Roots, find_roots, holder_of

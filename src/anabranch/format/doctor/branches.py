@@ -1,16 +1,176 @@
-"""Branches whose files and metadata do not agree: decided here, repaired elsewhere."""
+"""Branches and tags: refs that Lance refuses, metadata that is lost, and branches whose files and metadata differ.
+
+Decided here; the repairs are in `findings`.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
-from anabranch.format.doctor.findings import Case, FindingKind
-from anabranch.format.doctor.inventory import ALL_MANIFESTS, Inventory, label
-from anabranch.format.doctor.refs import Repair, Repairs, rebuild_missing_ref
-from anabranch.format.home import branch_folder
-from anabranch.format.layout.listing import BRANCH_REFS, TAG_REFS, LayoutKind, branch_ref_path
-from anabranch.format.refs.refs import BranchInfo
+from anabranch.format.doctor.findings import Case, FindingKind, Repair, Repairs
+from anabranch.format.doctor.inventory import Inventory, label, read_partial_inventory
+from anabranch.format.home import Home, branch_folder, is_staged
+from anabranch.format.layout.listing import (
+    ALL_MANIFESTS,
+    BRANCH_REFS,
+    TAG_REFS,
+    Layout,
+    LayoutKind,
+    branch_ref_path,
+    manifests_of,
+    tag_ref_path,
+)
+from anabranch.format.refs.ref_files import (
+    RefFile,
+    RefKind,
+    encode_branch,
+    encode_ref,
+    parse_ref,
+    usable_fields,
+    whole_number,
+)
+from anabranch.format.refs.refs import BranchInfo, TagInfo, parse_branch, scan_branches
 from anabranch.format.staging.manifests import Origin
+
+_FROM_BACKUP = "restore it from a backup"
+
+
+AnyRef = RefFile[BranchInfo] | RefFile[TagInfo]
+
+
+def diagnose_refs(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
+    """Report the refs that Lance refuses."""
+    for branch in inventory.branch_refs:
+        if branch.problem is not None:
+            repair = _repair_branch(inventory, branch, repairs)
+            yield _damaged(branch, repair, f"{_FROM_BACKUP}, or delete the branch")
+    for tag in inventory.tag_refs:
+        if tag.problem is not None:
+            yield _damaged(tag, _repair_tag(inventory, tag, repairs), f"{_FROM_BACKUP}, or delete the tag")
+
+
+def _damaged(ref: AnyRef, repair: Repair | None, otherwise: str) -> Case:
+    return Case(
+        kind=FindingKind.DAMAGED_REF,
+        subject=ref.path,
+        explanation=f"{ref.problem}; Lance cannot list its refs, nor delete a branch, while it is there",
+        remedy="a repair writes it again as Lance does" if repair is not None else f"none: {otherwise}",
+        paths=(ref.path,),
+        repair=repair,
+    )
+
+
+def _repair_branch(inventory: Inventory, ref: RefFile[BranchInfo], repairs: Repairs) -> Repair | None:
+    path = branch_ref_path(ref.name)
+    if path != ref.path and any(other.path == path for other in inventory.branch_refs):
+        return None  # which of the two is right is for the user to decide
+    data = _branch_data(inventory, ref.name, _parent_of(ref), damaged=ref.data)
+    return None if data is None else _write(ref, path, data, repairs)
+
+
+def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
+    """Return what a branch was made from, by its metadata, if that can be read."""
+    try:
+        info = ref.info or parse_branch(ref.name, ref.data)
+    except (KeyError, ValueError):
+        return None
+    return Origin(branch=info.parent_branch, version=info.parent_version)
+
+
+def rebuild_missing_ref(inventory: Inventory, branch: str, repairs: Repairs) -> Repair | None:
+    """Return the repair of a branch without metadata, if its first version records what it was created from."""
+    data = _branch_data(inventory, branch, None)
+    return None if data is None else partial(repairs.write_ref, branch_ref_path(branch), data, expected=None)
+
+
+def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, damaged: bytes = b"") -> bytes | None:
+    """Return the metadata of a branch, given its parent if that is known; None if it cannot be found."""
+    manifests = inventory.ordinary_manifests(branch)
+    if not manifests:
+        return None
+    first = manifests[0]
+    # The metadata first: native cleanup may have removed the manifest that the branch began with.
+    if parent is None:
+        versions = inventory.versions_of(branch)
+        # If the first manifest cannot be read, a later one has nothing to do with the creation.
+        parent = versions[0].cloned_from if versions and versions[0].path == first.path else None
+    if parent is None:
+        return None
+    above = next((ref for ref in inventory.branch_refs if ref.name == parent.branch and ref.info is not None), None)
+    if parent.branch is not None and above is None:
+        return None  # the parent has to be repaired first
+    return encode_branch(
+        parent_branch=parent.branch,
+        parent_version=parent.version,
+        created_at=first.modified,
+        manifest_size=first.size,
+        parent_ref=b"" if above is None else above.data,
+        damaged=damaged,
+    )
+
+
+def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:
+    path = tag_ref_path(ref.name)
+    if path != ref.path and any(other.path == path for other in inventory.tag_refs):
+        return None
+    place = _target_of(ref)
+    manifest = None if place is None else manifests_of(inventory.layout).get(place)
+    if place is None or manifest is None:
+        return None
+    # All but the target comes from the damaged file, where that is usable.
+    found = usable_fields(ref.data, RefKind.TAG)
+    data = encode_ref(
+        {
+            "branch": place[0],
+            "version": place[1],
+            "createdAt": found.get("createdAt"),
+            "updatedAt": found.get("updatedAt"),
+            "manifestSize": found.get("manifestSize", manifest.size),
+            "metadata": found.get("metadata", {}),
+        }
+    )
+    # The contents are right: Lance refuses the name of the tag, and a repair must not rename it.
+    return None if data == ref.data else _write(ref, path, data, repairs)
+
+
+def _target_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
+    """What a tag names, as far as that can be read."""
+    if ref.info is not None:
+        return ref.info.branch, ref.info.version
+    try:
+        fields = parse_ref(ref.data)
+        branch, version = fields.get("branch"), whole_number(fields["version"])
+    except (KeyError, ValueError):
+        return None
+    return (branch, version) if branch is None or isinstance(branch, str) else None
+
+
+def _write(ref: AnyRef, path: str, data: bytes, repairs: Repairs) -> Repair:
+    is_elsewhere = path != ref.path
+    return partial(
+        repairs.write_ref,
+        path,
+        data,
+        expected=None if is_elsewhere else ref.data,
+        instead_of=ref.path if is_elsewhere else None,
+    )
+
+
+def find_ref_repair(root: Home, files: Layout, branch: str, ref: RefFile[BranchInfo] | None) -> Repair | None:
+    """Return the repair of a branch without metadata (`ref` is None), or with metadata that Lance refuses.
+
+    None if the branch's files do not record what it was made from, or if that does not exist.
+    """
+    ordinary = [key for key in manifests_of(files) if key[0] == branch and not is_staged(key[1])]
+    first = min(ordinary, key=lambda key: key[1], default=None)
+    if first is None:
+        return None
+    inventory = replace(read_partial_inventory(root, files, {first}), branch_refs=scan_branches(root))
+    repairs = Repairs(root, timedelta(0))
+    return rebuild_missing_ref(inventory, branch, repairs) if ref is None else _repair_branch(inventory, ref, repairs)
+
 
 # Files with rows, or made from rows: a tree that has one was written to.
 _CONTENT = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX, LayoutKind.MEM_WAL})
