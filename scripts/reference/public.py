@@ -42,7 +42,7 @@ def public_classes() -> list[type]:
 def exported_name(each: type) -> str:
     """Return the name by which `anabranch` or `anabranch.types` exports a class, or else its own."""
     for module in (anabranch, anabranch.types):
-        for name in module.__all__:
+        for name in dir(module):
             if getattr(module, name) is each:
                 return str(name)
     return each.__name__
@@ -56,7 +56,7 @@ def public_functions() -> dict[str, Any]:
 
 def public_values() -> list[type]:
     """All public classes: those named in `anabranch` and `anabranch.types`, and what these hold and return."""
-    named = [getattr(anabranch.types, name) for name in anabranch.types.__all__]
+    named = [getattr(anabranch.types, name) for name in dir(anabranch.types)]
     return reachable([*public_classes(), *public_functions().values(), *named])
 
 

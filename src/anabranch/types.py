@@ -9,163 +9,102 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anabranch.display import Listing
-    from anabranch.format.bases import BaseUsage, StorageReport, Usage
-    from anabranch.format.clone.holds import CloneInfo as DatasetCloneInfo
-    from anabranch.format.clone.holds import DroppedClone
-    from anabranch.format.clone.relocate import HoldChange, HoldOutcome, RelocateReport, UnexplainedBase
-    from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
-    from anabranch.format.layout.listing import Layout, LayoutFile, LayoutKind, Total
-    from anabranch.format.layout.manifest import BasePath
-    from anabranch.format.refs.branches import DeletedBranch
-    from anabranch.format.refs.ref_files import RefList, UnreadableRef
-    from anabranch.format.refs.refs import BranchInfo as DatasetBranchInfo
-    from anabranch.format.refs.refs import TagInfo as DatasetTagInfo
-    from anabranch.format.refs.refs import VersionInfo
-    from anabranch.format.retention import CleanupReason, CleanupReport, RemovedFile, UnusedInBase
-    from anabranch.format.staging import IndexInfo, IndexKind
-    from anabranch.format.staging.compaction import CompactReport
-    from anabranch.format.tiering import BaseRemoval, MoveReport
-    from anabranch.ids import TableKey
-    from anabranch.pipelines.backfill import Backfill, BackfillProgress
-    from anabranch.pipelines.plan import Plan as PipelinePlan
-    from anabranch.pipelines.plan import Step as PipelineStep
-    from anabranch.pipelines.provenance import BuiltOutput
-    from anabranch.pipelines.reproduction import ComparedOutput, Reproduction
-    from anabranch.pipelines.run import PipelineRun, StepProgress, StepState
-    from anabranch.repo.clone.clone import Relocation, Unexplained
-    from anabranch.repo.gc.collection import CompactedTable, Compaction, GcReport
-    from anabranch.repo.gc.measurement import FileGroup, HolderStorage, RepositoryStorage, TableStorage, TableUsage
-    from anabranch.repo.gc.roots import HolderKind
-    from anabranch.repo.gc.sweep import CollectedObject
-    from anabranch.repo.history.changes import CommitChanges
-    from anabranch.repo.history.commit_graph import CommitGraph, LaneRow
-    from anabranch.repo.history.comparer import Choice, TableCounts
-    from anabranch.repo.history.diff import RowChange, RowChangeKind, SchemaChange, TableChangeKind, TableDiff
-    from anabranch.repo.history.entities import EntityChange
-    from anabranch.repo.history.lineage import EdgeKind, Lineage, LineageEdge, LineageNode, NodeKind
-    from anabranch.repo.io.values import LoadMode
-    from anabranch.repo.log.clones import CloneInfo, CloneKind, CloneState
-    from anabranch.repo.log.entries import BranchEvent, BranchMode, CheckOutcome, CheckResult, CommitKind, RunPhase
-    from anabranch.repo.log.history_tables import HistoryTables
-    from anabranch.repo.merge.conflicts import ConflictKind, StrategyGap
-    from anabranch.repo.merge.plan import CommitPlan, MergeOutcome, ReplayResult, TablePlan
-    from anabranch.repo.refs.branches import BranchInfo, TableDrift
-    from anabranch.repo.refs.reset_and_undo import Movement
-    from anabranch.repo.refs.tags import TagInfo
-    from anabranch.repo.runs.runs import RunInfo
-    from anabranch.repo.schema.apply import SchemaApplied, SchemaPlan
-    from anabranch.repo.schema.plan import Step as SchemaStep
-    from anabranch.repo.schema.state import Column as SchemaColumn
-    from anabranch.repo.schema.state import Index as SchemaIndex
-    from anabranch.repo.schema.state import SchemaState, TableSchema
-    from anabranch.repo.write.homes import ExternalWrite
-
-__all__ = [
-    "Backfill",
-    "BackfillProgress",
-    "BasePath",
-    "BaseRemoval",
-    "BaseUsage",
-    "BranchEvent",
-    "BranchInfo",
-    "BranchMode",
-    "BuiltOutput",
-    "CheckOutcome",
-    "CheckResult",
-    "Choice",
-    "CleanupReason",
-    "CleanupReport",
-    "CloneInfo",
-    "CloneKind",
-    "CloneState",
-    "CollectedObject",
-    "CommitChanges",
-    "CommitGraph",
-    "CommitKind",
-    "CommitPlan",
-    "CompactReport",
-    "CompactedTable",
-    "Compaction",
-    "ComparedOutput",
-    "ConflictKind",
-    "DatasetBranchInfo",
-    "DatasetCloneInfo",
-    "DatasetTagInfo",
-    "DeletedBranch",
-    "DoctorReport",
-    "DroppedClone",
-    "EdgeKind",
-    "EntityChange",
-    "ExternalWrite",
-    "FileGroup",
-    "Finding",
-    "FindingKind",
-    "GcReport",
-    "HistoryTables",
-    "HoldChange",
-    "HoldOutcome",
-    "HolderKind",
-    "HolderStorage",
-    "IndexInfo",
-    "IndexKind",
-    "LaneRow",
-    "Layout",
-    "LayoutFile",
-    "LayoutKind",
-    "Lineage",
-    "LineageEdge",
-    "LineageNode",
-    "Listing",
-    "LoadMode",
-    "MergeOutcome",
-    "MoveReport",
-    "Movement",
-    "NodeKind",
-    "PipelinePlan",
-    "PipelineRun",
-    "PipelineStep",
-    "RefList",
-    "RelocateReport",
-    "Relocation",
-    "RemovedFile",
-    "ReplayResult",
-    "RepositoryStorage",
-    "Reproduction",
-    "RowChange",
-    "RowChangeKind",
-    "RunInfo",
-    "RunPhase",
-    "SchemaApplied",
-    "SchemaChange",
-    "SchemaColumn",
-    "SchemaIndex",
-    "SchemaPlan",
-    "SchemaState",
-    "SchemaStep",
-    "Severity",
-    "StepProgress",
-    "StepState",
-    "StorageReport",
-    "StrategyGap",
-    "TableChangeKind",
-    "TableCounts",
-    "TableDiff",
-    "TableDrift",
-    "TableKey",
-    "TablePlan",
-    "TableSchema",
-    "TableStorage",
-    "TableUsage",
-    "TagInfo",
-    "Total",
-    "Unexplained",
-    "UnexplainedBase",
-    "UnreadableRef",
-    "UnusedInBase",
-    "Usage",
-    "VersionInfo",
-]
+    # With `as`, which exports a name to type checkers.
+    from anabranch.display import Listing as Listing
+    from anabranch.format.bases import BaseUsage as BaseUsage
+    from anabranch.format.bases import StorageReport as StorageReport
+    from anabranch.format.bases import Usage as Usage
+    from anabranch.format.clone.holds import DroppedClone as DroppedClone
+    from anabranch.format.clone.relocate import HoldChange as HoldChange
+    from anabranch.format.clone.relocate import HoldOutcome as HoldOutcome
+    from anabranch.format.clone.relocate import RelocateReport as RelocateReport
+    from anabranch.format.clone.relocate import UnexplainedBase as UnexplainedBase
+    from anabranch.format.doctor.findings import DoctorReport as DoctorReport
+    from anabranch.format.doctor.findings import Finding as Finding
+    from anabranch.format.doctor.findings import FindingKind as FindingKind
+    from anabranch.format.doctor.findings import Severity as Severity
+    from anabranch.format.layout.listing import Layout as Layout
+    from anabranch.format.layout.listing import LayoutFile as LayoutFile
+    from anabranch.format.layout.listing import LayoutKind as LayoutKind
+    from anabranch.format.layout.listing import Total as Total
+    from anabranch.format.layout.manifest import BasePath as BasePath
+    from anabranch.format.refs.branches import DeletedBranch as DeletedBranch
+    from anabranch.format.refs.ref_files import RefList as RefList
+    from anabranch.format.refs.ref_files import UnreadableRef as UnreadableRef
+    from anabranch.format.refs.refs import VersionInfo as VersionInfo
+    from anabranch.format.retention import CleanupReason as CleanupReason
+    from anabranch.format.retention import CleanupReport as CleanupReport
+    from anabranch.format.retention import RemovedFile as RemovedFile
+    from anabranch.format.retention import UnusedInBase as UnusedInBase
+    from anabranch.format.staging import IndexInfo as IndexInfo
+    from anabranch.format.staging import IndexKind as IndexKind
+    from anabranch.format.staging.compaction import CompactReport as CompactReport
+    from anabranch.format.tiering import BaseRemoval as BaseRemoval
+    from anabranch.format.tiering import MoveReport as MoveReport
+    from anabranch.ids import TableKey as TableKey
+    from anabranch.pipelines.backfill import Backfill as Backfill
+    from anabranch.pipelines.backfill import BackfillProgress as BackfillProgress
+    from anabranch.pipelines.provenance import BuiltOutput as BuiltOutput
+    from anabranch.pipelines.reproduction import ComparedOutput as ComparedOutput
+    from anabranch.pipelines.reproduction import Reproduction as Reproduction
+    from anabranch.pipelines.run import PipelineRun as PipelineRun
+    from anabranch.pipelines.run import StepProgress as StepProgress
+    from anabranch.pipelines.run import StepState as StepState
+    from anabranch.repo.clone.clone import Relocation as Relocation
+    from anabranch.repo.clone.clone import Unexplained as Unexplained
+    from anabranch.repo.gc.collection import CompactedTable as CompactedTable
+    from anabranch.repo.gc.collection import Compaction as Compaction
+    from anabranch.repo.gc.collection import GcReport as GcReport
+    from anabranch.repo.gc.measurement import FileGroup as FileGroup
+    from anabranch.repo.gc.measurement import HolderStorage as HolderStorage
+    from anabranch.repo.gc.measurement import RepositoryStorage as RepositoryStorage
+    from anabranch.repo.gc.measurement import TableStorage as TableStorage
+    from anabranch.repo.gc.measurement import TableUsage as TableUsage
+    from anabranch.repo.gc.roots import HolderKind as HolderKind
+    from anabranch.repo.gc.sweep import CollectedObject as CollectedObject
+    from anabranch.repo.history.changes import CommitChanges as CommitChanges
+    from anabranch.repo.history.commit_graph import CommitGraph as CommitGraph
+    from anabranch.repo.history.commit_graph import LaneRow as LaneRow
+    from anabranch.repo.history.comparer import Choice as Choice
+    from anabranch.repo.history.comparer import TableCounts as TableCounts
+    from anabranch.repo.history.diff import RowChange as RowChange
+    from anabranch.repo.history.diff import RowChangeKind as RowChangeKind
+    from anabranch.repo.history.diff import SchemaChange as SchemaChange
+    from anabranch.repo.history.diff import TableChangeKind as TableChangeKind
+    from anabranch.repo.history.diff import TableDiff as TableDiff
+    from anabranch.repo.history.entities import EntityChange as EntityChange
+    from anabranch.repo.history.lineage import EdgeKind as EdgeKind
+    from anabranch.repo.history.lineage import Lineage as Lineage
+    from anabranch.repo.history.lineage import LineageEdge as LineageEdge
+    from anabranch.repo.history.lineage import LineageNode as LineageNode
+    from anabranch.repo.history.lineage import NodeKind as NodeKind
+    from anabranch.repo.io.values import LoadMode as LoadMode
+    from anabranch.repo.log.clones import CloneInfo as CloneInfo
+    from anabranch.repo.log.clones import CloneKind as CloneKind
+    from anabranch.repo.log.clones import CloneState as CloneState
+    from anabranch.repo.log.entries import BranchEvent as BranchEvent
+    from anabranch.repo.log.entries import BranchMode as BranchMode
+    from anabranch.repo.log.entries import CheckOutcome as CheckOutcome
+    from anabranch.repo.log.entries import CheckResult as CheckResult
+    from anabranch.repo.log.entries import CommitKind as CommitKind
+    from anabranch.repo.log.entries import RunPhase as RunPhase
+    from anabranch.repo.log.history_tables import HistoryTables as HistoryTables
+    from anabranch.repo.merge.conflicts import ConflictKind as ConflictKind
+    from anabranch.repo.merge.conflicts import StrategyGap as StrategyGap
+    from anabranch.repo.merge.plan import CommitPlan as CommitPlan
+    from anabranch.repo.merge.plan import MergeOutcome as MergeOutcome
+    from anabranch.repo.merge.plan import ReplayResult as ReplayResult
+    from anabranch.repo.merge.plan import TablePlan as TablePlan
+    from anabranch.repo.refs.branches import BranchInfo as BranchInfo
+    from anabranch.repo.refs.branches import TableDrift as TableDrift
+    from anabranch.repo.refs.reset_and_undo import Movement as Movement
+    from anabranch.repo.refs.tags import TagInfo as TagInfo
+    from anabranch.repo.runs.runs import RunInfo as RunInfo
+    from anabranch.repo.schema.apply import SchemaApplied as SchemaApplied
+    from anabranch.repo.schema.apply import SchemaPlan as SchemaPlan
+    from anabranch.repo.schema.state import SchemaState as SchemaState
+    from anabranch.repo.schema.state import TableSchema as TableSchema
+    from anabranch.repo.write.homes import ExternalWrite as ExternalWrite
 
 # The names by module: NAME, or NAME=ATTRIBUTE if it has another name there.
 _NAMES = {
@@ -238,4 +177,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(each.partition("=")[0] for listed in _NAMES.values() for each in listed.split())
