@@ -1,4 +1,4 @@
-"""Names and ids as types. Public methods parse them once, at the entrance."""
+"""Names and ids as types, and texts of a caller. Public methods check them once, at the entrance."""
 
 import re
 import secrets
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
-from anabranch.errors import InvalidNameError
+from anabranch.errors import InvalidInputError, InvalidNameError
 
 MAIN = "main"
 _RUN = "__run__"
@@ -30,6 +30,8 @@ _MAX_NEW_NAME = 170
 _PART = rf"[A-Za-z0-9_][A-Za-z0-9_-]{{0,{_MAX_NEW_NAME - 1}}}+"
 # Table keys, each with a line end. The quantifiers are possessive, so that a wrong key is found without backtracking.
 _TABLE_KEYS = re.compile(rf"(?:{_PART}\.{_PART}\n)*+")
+# Messages and metadata are repeated in the summaries of later commits, so that they must stay small.
+MAX_TEXT = 10_000
 _NO_TEXT = ("is not a string", "pass a string")
 
 
@@ -380,3 +382,15 @@ def _is_moment(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def checked_text(text: str, what: str = "message", *, longest: float = MAX_TEXT) -> str:
+    if not isinstance(text, str):
+        raise InvalidInputError(f"{text!r} is not a string", hint="pass a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{text!r} cannot be stored as UTF-8", hint="remove the invalid characters") from None
+    if len(text) > longest:
+        raise InvalidInputError(f"the {what} has {len(text)} characters", hint=f"use at most {longest}")
+    return text

@@ -205,7 +205,7 @@ def test_what_is_not_a_path_is_refused(lake: ab.Repository, wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", ["other", [], {}, 7, None])
 def test_what_is_not_a_mode_is_refused(lake: ab.Repository, wrong: Any) -> None:
-    with nothing_changes(lake), pytest.raises(InvalidInputError, match=r"branch mode .* is not known"):
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match=r"branch mode is .* not known"):
         lake.branch_create_from("main", "dev", mode=wrong)
 
 
@@ -234,7 +234,7 @@ def test_a_branch_that_is_not_there_is_refused_everywhere(lake: ab.Repository) -
 
 def test_bad_options_of_a_transaction_are_refused(lake: ab.Repository) -> None:
     with nothing_changes(lake):
-        with pytest.raises(InvalidInputError, match=r"kind 'party'.*; use one of init, clone, load, change"):
+        with pytest.raises(InvalidInputError, match=r"kind is 'party'.*; use one of 'init', 'clone', 'load', 'change'"):
             lake.transaction(kind="party")
         with pytest.raises(InvalidInputError, match="message has 10001 characters; use at most 10000"):
             lake.transaction(message="x" * 10_001)
@@ -244,7 +244,7 @@ def test_bad_options_of_a_transaction_are_refused(lake: ab.Repository) -> None:
             lake.transaction(metadata={"run": 7})  # type: ignore[dict-item]
         with pytest.raises(InvalidInputError, match="metadata is too large"):
             lake.transaction(metadata={"x": "y" * 10_001})
-        with pytest.raises(InvalidInputError, match="mode 'lively' is not known"):
+        with pytest.raises(InvalidInputError, match="mode is 'lively', which is not known; did you mean 'live'"):
             lake.branch_create_from("main", "dev", mode="lively")
         with pytest.raises(InvalidInputError, match=r"metadata must be a mapping, got \['run'\]"):
             lake.transaction(metadata=["run"])  # type: ignore[arg-type]

@@ -18,14 +18,13 @@ from anabranch.display import Listing, html_table
 from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, StorageError, TableNotFoundError
 from anabranch.format.arguments import checked_limit, require_names
 from anabranch.hints import suggest
-from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName
-from anabranch.repo.log.commits import CommitSpec, checked_metadata, checked_text
+from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName, checked_text
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.numbered import NamePage
-from anabranch.repo.log.store import RepoStore
-from anabranch.repo.log.table_maps import CommitTables
-from anabranch.repo.log.validation import checked_choice, checked_expiry, checked_kind, checked_mode, checked_version
+from anabranch.repo.log.store import CommitTables, RepoStore
+from anabranch.repo.log.validation import checked_choice, checked_expiry, checked_metadata, checked_version
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
@@ -862,7 +861,7 @@ class Repository:
         from anabranch.repo.log.config import store_microseconds
         from anabranch.repo.refs import branches
 
-        target, chosen = BranchName.parse_new(name), checked_mode(mode)
+        target, chosen = BranchName.parse_new(name), checked_choice(BranchMode, mode, "the branch mode")
         default = MAIN if chosen is BranchMode.LIVE else self.branch
         made = branches.create_branch(
             self._repo_store,
@@ -1247,7 +1246,7 @@ class Repository:
 
         spec = CommitSpec(
             message=checked_text(message),
-            kind=kind if isinstance(kind, CommitKind) else checked_kind(kind),
+            kind=kind if isinstance(kind, CommitKind) else checked_choice(CommitKind, kind, "the commit kind"),
             metadata={} if metadata is None else checked_metadata(metadata),
         )
         if spec.kind is CommitKind.PUBLISH_RUN:

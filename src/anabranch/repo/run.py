@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from anabranch.errors import AnabranchError, RunEndedError
-from anabranch.ids import BranchName
-from anabranch.repo.log.commits import CommitSpec, checked_metadata, checked_text
+from anabranch.ids import BranchName, checked_text
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import CheckOutcome, CommitKind, CommitRecord, GraphCommit, RunPhase, TableMap
 from anabranch.repo.log.leases import Lease
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.validation import checked_metadata
 from anabranch.repo.merge.run_publish import LoadCombiner, publish_run
 from anabranch.repo.runs.runs import RunInfo, abort_run, describe_run, get_run, refuse_over
 from anabranch.repo.snapshot import Snapshot

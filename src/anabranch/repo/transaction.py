@@ -14,11 +14,12 @@ from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format import staging
 from anabranch.format.arguments import checked_number, require_names
 from anabranch.format.staging.incoming import as_reader, fit_rows
-from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.commits import CommitSpec, checked_metadata, checked_text
+from anabranch.ids import BranchName, TableKey, checked_text
+from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.validation import checked_metadata
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.publish import Published, publish

@@ -104,7 +104,7 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
     try:
         # Begin before anything is deleted: from here on, the earlier attempt cannot finish, so that no finished clone
         # loses its files.
-        clone_log.begin(target, attempt)
+        clone_log.put_attempt(target, attempt)
         _clear(target, before, options)
         record, tables = _clone_tables(request, attempt, progress)
         target.store.sync_all()  # the tables must be durable before the log that refers to them

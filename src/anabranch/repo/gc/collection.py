@@ -203,7 +203,7 @@ def find_horizon(config: RepoConfig, grace: timedelta) -> tuple[datetime, dateti
     Only objects that were last written before the horizon may be deleted.
     """
     horizon = store_time(config.store) - grace
-    begins = [*config.leases.list_begins()]
+    begins = [work.began for work in config.leases.iter_work()]
     # Not `list_alive`: a run that is silent for one lease duration is not dead yet.
     for name in config.leases.list_names():
         # The first entry of its log gives the time: while the steps of a run write, they add no entries.

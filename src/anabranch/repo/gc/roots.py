@@ -286,7 +286,8 @@ class _Search:
                 recent.append(log.newest)
         for tag in iter_tagged_since(self._repo_store, self._horizon):
             self._keep(f"{HolderKind.TAG} {tag.name}", [tag.commit_id])
-        self._keep(HolderKind.WORK, self._repo_store.config.leases.list_held_commits())
+        work = self._repo_store.config.leases.iter_work()
+        self._keep(HolderKind.WORK, (commit_id for one in work for commit_id in one.held))
         self._keep_bases({entry.branch: entry for entry in (*heads, *recent)})
         for clone in Clones(self._repo_store.config).iter_held():
             # Keep the whole commit, even if the clone has only some of its tables: a commit is either readable or

@@ -14,7 +14,7 @@ from anabranch.files.sources import SourceFile, find_files
 from anabranch.format import staging
 from anabranch.format.arrow_types import has_own_types
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
-from anabranch.ids import TableKey
+from anabranch.ids import TableKey, checked_text
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.load_steps import (
     find_table,
@@ -35,7 +35,6 @@ from anabranch.repo.io.values import (
     checked_key,
     checked_schema,
 )
-from anabranch.repo.log.commits import checked_text
 from anabranch.repo.log.validation import checked_choice
 from anabranch.repo.transaction import Transaction
 from anabranch.storage.requests import OnProgress

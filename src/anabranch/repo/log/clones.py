@@ -9,10 +9,9 @@ finish with. So of two concurrent attempts, only one can finish, however long th
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from anabranch.display import to_datetime, to_text
 from anabranch.errors import BusyError, CorruptError, NotFoundError, RepositoryNotFoundError
@@ -83,26 +82,22 @@ class HeldCommit:
     keys: frozenset[TableKey]
 
 
+@dataclass(frozen=True, slots=True)
 class Clones:
     """The clones that were made of one repository."""
 
-    def __init__(self, config: RepoConfig) -> None:
-        self._config = config
-
-    @property
-    def config(self) -> RepoConfig:
-        return self._config
+    config: RepoConfig
 
     def register(self, *, target: str, kind: CloneKind, commit_id: str, keys: Sequence[TableKey]) -> CloneInfo:
         """Register a clone before it is made. From now on, garbage collection keeps its tables."""
         clone = CloneInfo(
-            id=self._config.new_id(),
+            id=self.config.new_id(),
             target=target,
             kind=kind,
             commit_id=commit_id,
             tables=tuple(sorted(map(str, keys))),
-            created_at=self._config.clock(),
-            created_by=self._config.actor,
+            created_at=self.config.clock(),
+            created_by=self.config.actor,
             state=CloneState.REGISTERED,
             number=1,
         )
@@ -140,7 +135,7 @@ class Clones:
 
     def list(self) -> tuple[CloneInfo, ...]:
         """Return all clones that were ever registered, oldest first."""
-        names = sorted(folder.rpartition("/")[2] for folder in self._config.store.list_folders(CLONES))
+        names = sorted(folder.rpartition("/")[2] for folder in self.config.store.list_folders(CLONES))
         return tuple(clone for clone in in_parallel(self.find, names) if clone is not None)
 
     def iter_held(self) -> Iterator[HeldCommit]:
@@ -151,39 +146,24 @@ class Clones:
                 yield HeldCommit(clone_id=clone.id, commit_id=clone.commit_id, keys=keys)
 
     def _log(self, clone_id: str) -> NumberedLog:
-        return NumberedLog(self._config.store, f"{CLONES}/{clone_id}")
+        return NumberedLog(self.config.store, f"{CLONES}/{clone_id}")
 
     def _append(self, clone: CloneInfo) -> bool:
-        data = documents.dump(
-            {
-                "id": clone.id,
-                "target": clone.target,
-                "kind": clone.kind,
-                "commit_id": clone.commit_id,
-                "tables": list(clone.tables),
-                "created_at": clone.created_at,
-                "created_by": clone.created_by,
-                "state": clone.state,
-                "number": clone.number,
-                # These make each entry unique. put_once would treat two equal entries as one entry that was put twice.
-                "at": self._config.clock(),
-                "actor": self._config.actor,
-                "nonce": self._config.new_id(),
-            }
-        )
+        # These make each entry unique. put_once would treat two equal entries as one entry that was put twice.
+        unique = {"at": self.config.clock(), "actor": self.config.actor, "nonce": self.config.new_id()}
+        data = documents.dump({**asdict(clone), **unique})
         return self._log(clone.id).append(clone.number, data)
 
 
 def _decode(data: bytes, *, path: str) -> CloneInfo:
     fields = documents.load(data, path=path)
     with documents.damage_named(path):
-        validation.check_tables(fields["tables"])
         return CloneInfo(
             id=validation.check_commit_id(fields["id"], "clone id"),
             target=validation.check_root(fields["target"], "target"),
             kind=CloneKind(fields["kind"]),
             commit_id=validation.check_commit_id(fields["commit_id"]),
-            tables=tuple(fields["tables"]),
+            tables=validation.check_tables(fields["tables"]),
             created_at=validation.check_time(fields["created_at"], "time"),
             created_by=validation.check_optional(validation.check_text, fields["created_by"], "actor"),
             state=CloneState(fields["state"]),
@@ -243,7 +223,7 @@ def find_origin(config: RepoConfig) -> Attempt | None:
     if found is None:
         return None
     number, data = found
-    attempt = _decode_attempt(documents.load(data, path=log.path(number)), path=log.path(number))
+    attempt = _decode_attempt(data, path=log.path(number))
     codec.check_identity(log.path(number), attempt.number, number)
     return attempt
 
@@ -265,15 +245,10 @@ def refuse_overtaken(config: RepoConfig, attempt: Attempt) -> None:
         raise _overtaken(config)
 
 
-def begin(config: RepoConfig, attempt: Attempt) -> None:
-    """Begin an attempt. Earlier attempts can no longer finish."""
-    _append(config, attempt)
-
-
 def finish(config: RepoConfig, attempt: Attempt, *, first_commit_id: str) -> Attempt:
     """Finish an attempt. Raise BusyError if another one has begun since."""
     finished = replace(attempt, number=attempt.number + 1, state=AttemptState.FINISHED, first_commit_id=first_commit_id)
-    _append(config, finished)
+    put_attempt(config, finished)
     return finished
 
 
@@ -285,26 +260,14 @@ def follow_source(config: RepoConfig, moved: Callable[[str], str]) -> None:
     registrations = tuple(replace(each, repository=moved(each.repository)) for each in origin.registrations)
     relocated = replace(origin, source=moved(origin.source), registrations=registrations)
     if relocated != origin:
-        _append(config, replace(relocated, number=origin.number + 1))
+        put_attempt(config, replace(relocated, number=origin.number + 1))
 
 
-def _append(config: RepoConfig, attempt: Attempt) -> None:
-    data = documents.dump(
-        {
-            "number": attempt.number,
-            "state": attempt.state,
-            "source": attempt.source,
-            "source_id": attempt.source_id,
-            "commit_id": attempt.commit_id,
-            "kind": attempt.kind,
-            "tables": list(attempt.tables),
-            "registrations": [[each.repository, each.clone_id] for each in attempt.registrations],
-            "repository_id": attempt.repository_id,
-            "first_commit_id": attempt.first_commit_id,
-            "at": config.clock(),
-            "actor": config.actor,
-        }
-    )
+def put_attempt(config: RepoConfig, attempt: Attempt) -> None:
+    """Put the entry of an attempt that begins. Earlier attempts can no longer finish."""
+    registrations = [[each.repository, each.clone_id] for each in attempt.registrations]
+    written = {"at": config.clock(), "actor": config.actor}
+    data = documents.dump({**asdict(attempt), "registrations": registrations, **written})
     # The number of each entry is fixed when its attempt begins. A taken number means that a later attempt has begun.
     if not _origin_log(config).append(attempt.number, data):
         raise _overtaken(config)
@@ -321,9 +284,9 @@ def _origin_log(config: RepoConfig) -> NumberedLog:
     return NumberedLog(config.store, ORIGIN)
 
 
-def _decode_attempt(fields: Mapping[str, Any], *, path: str) -> Attempt:
+def _decode_attempt(data: bytes, *, path: str) -> Attempt:
+    fields = documents.load(data, path=path)
     with documents.damage_named(path):
-        validation.check_tables(fields["tables"])
         return Attempt(
             number=validation.check_integer(fields["number"], "number"),
             state=AttemptState(fields["state"]),
@@ -331,7 +294,7 @@ def _decode_attempt(fields: Mapping[str, Any], *, path: str) -> Attempt:
             source_id=validation.check_commit_id(fields["source_id"], "repository id"),
             commit_id=validation.check_commit_id(fields["commit_id"]),
             kind=CloneKind(fields["kind"]),
-            tables=tuple(fields["tables"]),
+            tables=validation.check_tables(fields["tables"]),
             registrations=tuple(
                 Registration(
                     repository=validation.check_root(repository, "repository"),

@@ -1,14 +1,14 @@
-"""Commits: what a commit will record, the record that is made of it, and the stored objects.
+"""Commits: what a commit will record, the record that is made of it, and the stored objects with their table maps.
 
 Commit objects are immutable, named by ULID, and stay when their branch is deleted.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any
 
-from anabranch.errors import CommitNotFoundError, CorruptError, InvalidInputError, ObjectNotFoundError
+from anabranch.errors import CommitNotFoundError, CorruptError, ObjectNotFoundError
 from anabranch.format.home import BoundedCache
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.log import codec, validation
@@ -24,7 +24,6 @@ from anabranch.repo.log.entries import (
     TableEntry,
     TableMap,
 )
-from anabranch.repo.log.table_maps import StoredMap
 from anabranch.storage import documents, put_once
 
 COMMITS = "_commits"
@@ -35,8 +34,12 @@ _CACHED_NAMES = 200_000
 # Up to this many changes since the base, a commit never gets a full map.
 _FEW_CHANGES = 16
 
-# Messages and metadata are repeated in the summaries of later commits, so that they must stay small.
-_MAX_LENGTH = 10_000
+# How the full map of a commit begins in the form that `documents.dump` writes. Quotes inside a string are escaped in
+# JSON, so this text is not part of a string.
+_BEGINNING = b',"format":%d,"full_map":{' % documents.FORMAT
+_DECODER = json.JSONDecoder()
+# An entry is rarely longer. A longer one is decoded from all of the object.
+_ENTRY_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,28 +321,80 @@ def is_due_for_full_map(*, new: int, since_base: int, tables: int) -> bool:
     return since_base > _FEW_CHANGES and (since_base * since_base > tables * new or 3 * since_base > tables)
 
 
-def checked_text(text: str, what: str = "message", *, longest: float = _MAX_LENGTH) -> str:
-    if not isinstance(text, str):
-        raise InvalidInputError(f"{text!r} is not a string", hint="pass a string")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidInputError(f"{text!r} cannot be stored as UTF-8", hint="remove the invalid characters") from None
-    if len(text) > longest:
-        raise InvalidInputError(f"the {what} has {len(text)} characters", hint=f"use at most {longest}")
-    return text
+class StoredMap(Mapping[TableKey, TableEntry]):
+    """The full map of a commit object. An entry is decoded and checked when it is read: most readers need a few.
+
+    The text of one entry is found by its name, so that nothing else is parsed. All of the object is parsed when the
+    tables are listed, for a name that is not found, and for an object that was not written by `documents.dump`.
+    """
+
+    def __init__(self, data: bytes, *, path: str, commit_id: str) -> None:
+        self._data = data
+        self._path = path
+        self._commit_id = commit_id
+        self._entries: dict[TableKey, TableEntry] = {}
+        self._fields: dict[TableKey, Any] | None = None
+        self._start = _find_start(data, commit_id)
+        if self._start is None:
+            self._parse()  # raises if the object is damaged
+
+    def __getitem__(self, key: TableKey) -> TableEntry:
+        known = self._entries.get(key)
+        if known is None:
+            fields = self._find_text(key)
+            if fields is None:
+                fields = self._parse()[key]
+            with documents.damage_named(self._path):
+                known = codec.decode_table(fields)
+            self._entries[key] = known
+        return known
+
+    def __contains__(self, key: object) -> bool:
+        if key in self._entries:
+            return True
+        return isinstance(key, TableKey) and (self._position(key) >= 0 or key in self._parse())
+
+    def __iter__(self) -> Iterator[TableKey]:
+        return iter(self._parse())
+
+    def __len__(self) -> int:
+        return len(self._parse())
+
+    def _find_text(self, key: TableKey) -> Mapping[str, Any] | None:
+        """Return the fields of one entry by the position of its name, None if it is not found in this way."""
+        at = self._position(key)
+        if at < 0:
+            return None
+        # Decoding a small slice first: the object may have megabytes, and `raw_decode` needs a string.
+        for end in (at + _ENTRY_BYTES, len(self._data)):
+            try:
+                fields, _ = _DECODER.raw_decode(self._data[at:end].decode(errors="replace"))
+            except ValueError:
+                continue  # it is longer
+            return fields  # type: ignore[no-any-return] # The text begins with a brace.
+        return None
+
+    def _position(self, key: TableKey) -> int:
+        """Return the position of the fields of an entry, -1 if it is not found."""
+        if self._fields is not None or self._start is None:
+            return -1
+        # Only a key of the map is followed by a brace in this form. A table key has no character that JSON escapes.
+        name = f'"{key}":'.encode()
+        found = self._data.find(name + b"{", self._start)
+        return -1 if found < 0 else found + len(name)
+
+    def _parse(self) -> dict[TableKey, Any]:
+        if self._fields is None:
+            fields = documents.load(self._data, path=self._path)
+            with documents.damage_named(self._path):
+                codec.check_identity(self._path, fields["commit"]["graph_commit_id"], self._commit_id)
+                self._fields = {TableKey.parse(key): entry for key, entry in fields["full_map"].items()}
+        return self._fields
 
 
-def checked_metadata(metadata: Any, *, longest: int = _MAX_LENGTH) -> dict[str, str]:
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise InvalidInputError(f"metadata must be a mapping, got {metadata!r}", hint="pass a dict of str to str")
-    checked = dict(metadata or {})
-    for key, value in checked.items():
-        if not (isinstance(key, str) and isinstance(value, str)):
-            raise InvalidInputError(
-                f"metadata {key!r}: {value!r} is not a string", hint="use strings for keys and values"
-            )
-        checked_text(key + value, longest=inf)  # the sum is limited below
-    if sum(len(key) + len(value) for key, value in checked.items()) > longest:
-        raise InvalidInputError("the metadata is too large", hint=f"use at most {longest} characters in total")
-    return checked
+def _find_start(data: bytes, commit_id: str) -> int | None:
+    """Return where the entries begin, None if the object is not one that `documents.dump` wrote for this commit."""
+    at = data.find(_BEGINNING)
+    # The object is not parsed, so that its checksum and its own id must show that it is intact and at the right path.
+    is_own = at >= 0 and data.find(f'"graph_commit_id":"{commit_id}"'.encode(), 0, at) >= 0
+    return at + len(_BEGINNING) if is_own and documents.is_sealed(data) else None

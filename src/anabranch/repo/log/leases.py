@@ -19,6 +19,7 @@ from functools import partial
 
 from anabranch.errors import BusyError, CorruptError, ObjectNotFoundError, StorageError
 from anabranch.ids import BranchName, new_ulid
+from anabranch.repo.log.validation import check_commit_id
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 from anabranch.storage.documents import damage_named, dump, load
 from anabranch.storage.requests import store_time
@@ -168,8 +169,8 @@ def active_leases() -> list[Lease]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    """The content of a lease: when its work began by the store's clock, and which commits it needs."""
+class Work:
+    """Work in progress: when it began by the store's clock, and which commits it needs though no ref may name them."""
 
     began: datetime
     held: tuple[str, ...]
@@ -236,15 +237,8 @@ class Leases:
         """Return the names of all leases that may still be held, runs and work alike."""
         return _names(self._list_unexpired())
 
-    def list_begins(self) -> tuple[datetime, ...]:
-        """Return when each piece of work began that holds a lease, by the store's clock."""
-        return tuple(work.began for work in self._iter_work())
-
-    def list_held_commits(self) -> tuple[str, ...]:
-        """Return the commits that work in progress needs though no ref may name them."""
-        return tuple(commit_id for work in self._iter_work() for commit_id in work.held)
-
-    def _iter_work(self) -> Iterator[_Work]:
+    def iter_work(self) -> Iterator[Work]:
+        """Yield each piece of work that holds a lease."""
         for info in self._list_unexpired(_WORK):
             try:
                 yield self._read(info)
@@ -254,7 +248,7 @@ class Leases:
                 hint = f"try again in {self._expiry_seconds:.0f} s: by then it is renewed or expired"
                 raise CorruptError(err.problem, hint=hint) from err
 
-    def _read(self, info: ObjectInfo) -> _Work:
+    def _read(self, info: ObjectInfo) -> Work:
         data = self.store.get(info.path)
         with damage_named(info.path):
             if data.startswith(b"{"):
@@ -262,7 +256,7 @@ class Leases:
                 age, held = fields["age"], fields["held"]
             else:
                 age, *held = data.decode().split(" ")  # written by an earlier release
-            return _Work(began=info.modified - timedelta(seconds=float(age)), held=tuple(map(_checked_id, held)))
+            return Work(began=info.modified - timedelta(seconds=float(age)), held=tuple(map(check_commit_id, held)))
 
     @property
     def _expiry_seconds(self) -> float:
@@ -283,13 +277,6 @@ class Leases:
 
 def lease_path(holder: BranchName, *name: str) -> str:
     return "/".join([LEASES, holder.segment, *name])
-
-
-def _checked_id(value: object) -> str:
-    """Accept letters and digits only: an id becomes a file name."""
-    if not isinstance(value, str) or not (value.isascii() and value.isalnum()):
-        raise ValueError(f"{value!r:.100} is not a commit id")
-    return value
 
 
 def _names(found: Iterable[ObjectInfo]) -> tuple[str, ...]:

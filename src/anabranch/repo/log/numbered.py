@@ -58,11 +58,22 @@ class NumberedLog:
 
     def find_head(self) -> tuple[int, bytes] | None:
         """Return the newest entry with its number, or None for a log without entries."""
+        newest = None if self.store.lists_sorted else self.find_hint()
+        if newest is None:
+            numbers = self._iter_numbers()
+            # Local disks list in any order, so that all names are needed to find the largest number. That is slow for a
+            # long log, but the next append writes a hint.
+            number = next(numbers, None) if self.store.lists_sorted else max(numbers, default=None)
+            if number is None:
+                return None
+            newest = number, self.store.get(self.path(number))
         if self.store.lists_sorted:
-            return self._first_listed()
-        # Without a hint all of the folder is listed. That is slow for a long log, but the next append writes a hint.
-        start = self.find_hint() or self._last_of_all()
-        return None if start is None else self._probe_from(*start)
+            return newest
+        number, data = newest
+        # Numbers have no gaps, so the first missing one is the end. A stale hint only makes this loop longer.
+        while (newer := self.find(number + 1)) is not None:
+            number, data = number + 1, newer
+        return number, data
 
     def append(self, number: int, data: bytes, *, after: Sequence[str] = ()) -> bool:
         """Put entry `number`. Return False if it exists. The files in `after` become durable before it."""
@@ -84,10 +95,6 @@ class NumberedLog:
         except AnabranchError:
             return  # the entry is there, so that no error may reach the writer
 
-    def _first_listed(self) -> tuple[int, bytes] | None:
-        number = next(self._iter_numbers(), None)
-        return None if number is None else (number, self.store.get(self.path(number)))
-
     def find_hint(self) -> tuple[int, bytes] | None:
         """Return the copy of a recent entry, or None if it is missing or damaged.
 
@@ -104,17 +111,6 @@ class NumberedLog:
             return None
         expected = {(): crc32(data), (2,): crc32(b"%d\n%s" % (number, data))}.get(tuple(version))
         return (number, data) if checksum == expected else None
-
-    def _last_of_all(self) -> tuple[int, bytes] | None:
-        # Local disks list in any order, so that all names are needed to find the largest number.
-        last = max(self._iter_numbers(), default=None)
-        return None if last is None else (last, self.store.get(self.path(last)))
-
-    def _probe_from(self, number: int, data: bytes) -> tuple[int, bytes]:
-        # Numbers have no gaps, so the first missing one is the end. A stale hint only makes this loop longer.
-        while (newer := self.find(number + 1)) is not None:
-            number, data = number + 1, newer
-        return number, data
 
     def _iter_numbers(self) -> Iterator[int]:
         """Yield the numbers of all entries in the order of the listing, without other files."""

@@ -1,15 +1,17 @@
 """Access to the logs and commit objects of a repository, and what a ref shows of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import takewhile
+from typing import Self
 
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log import codec
 from anabranch.repo.log.commits import Commits, CommitSpec, Once
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
+from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.leases import Lease
 from anabranch.storage import documents
@@ -105,6 +107,47 @@ class RepoStore:
         if any(other.graph_commit_id == commit.graph_commit_id for other in above):
             return False
         return self.heads.was_rolled_back(head, commit.manifest_version)
+
+
+@dataclass(eq=False)
+class CommitTables(Mapping[TableKey, TableEntry]):
+    """The tables of a commit: the full map of its base with its changes. A dropped table is a change to None.
+
+    `read_full_map` is called with the base when a table is needed that has not changed since, or by `read`. An entry is
+    decoded when it is read.
+    """
+
+    _read_full_map: Callable[[str], TableMap]
+    _record: CommitRecord
+
+    @cached_property
+    def _base(self) -> TableMap:
+        return self._read_full_map(self._record.base)
+
+    def read(self) -> Self:
+        """Read the full map now. At most one request."""
+        _ = self._base
+        return self
+
+    def __getitem__(self, key: TableKey) -> TableEntry:
+        if key not in self._record.changes:
+            return self._base[key]
+        entry = self._record.changes[key]
+        if entry is None:
+            raise KeyError(key)
+        return entry
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, TableKey) and key in self._record.changes:
+            return self._record.changes[key] is not None
+        return key in self._base
+
+    def __iter__(self) -> Iterator[TableKey]:
+        yield from (key for key in self._base if key not in self._record.changes)
+        yield from (key for key, entry in self._record.changes.items() if entry is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def find_main(repo_store: RepoStore, entry: LogEntry) -> CommitRecord | None:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from math import inf
 from typing import Any, TypeVar
 
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import checked_number
 from anabranch.hints import suggest
-from anabranch.ids import BranchName, TableKey, are_table_keys
-from anabranch.repo.log.entries import BranchMode, CommitKind
+from anabranch.ids import MAX_TEXT, BranchName, TableKey, are_table_keys, checked_text
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -113,21 +113,6 @@ def checked_choice(kind: type[E], text: str, what: str) -> E:
         raise InvalidInputError(f"{what} is {text!r}, which is not known", hint=hint) from None
 
 
-def checked_kind(kind: str) -> CommitKind:
-    try:
-        return CommitKind(kind)
-    except ValueError:
-        known = ", ".join(CommitKind)
-        raise InvalidInputError(f"the commit kind {kind!r} is not known", hint=f"use one of {known}") from None
-
-
-def checked_mode(mode: str) -> BranchMode:
-    try:
-        return BranchMode(mode)
-    except ValueError:
-        raise InvalidInputError(f"branch mode {mode!r} is not known", hint="use 'pinned' or 'live'") from None
-
-
 def checked_version(version: Any) -> int:
     return checked_number(version, "version", hint="pass the number of an entry in the branch's log, such as 7")
 
@@ -143,3 +128,18 @@ def checked_expiry(expires_in: object) -> int:
             f"the branch cannot expire in {_show(expires_in)}", hint="pass a timedelta above 0 and up to 100 years"
         )
     return expires_in // timedelta(microseconds=1)
+
+
+def checked_metadata(metadata: Any, *, longest: int = MAX_TEXT) -> dict[str, str]:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidInputError(f"metadata must be a mapping, got {metadata!r}", hint="pass a dict of str to str")
+    checked = dict(metadata or {})
+    for key, value in checked.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise InvalidInputError(
+                f"metadata {key!r}: {value!r} is not a string", hint="use strings for keys and values"
+            )
+        checked_text(key + value, longest=inf)  # the sum is limited below
+    if sum(len(key) + len(value) for key, value in checked.items()) > longest:
+        raise InvalidInputError("the metadata is too large", hint=f"use at most {longest} characters in total")
+    return checked

@@ -14,10 +14,11 @@ import pyarrow as pa
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import require_names
 from anabranch.format.staging import WrittenFragment
-from anabranch.ids import BranchName, TableKey
-from anabranch.repo.log.commits import CommitSpec, Once, checked_metadata, checked_text
+from anabranch.ids import BranchName, TableKey, checked_text
+from anabranch.repo.log.commits import CommitSpec, Once
 from anabranch.repo.log.entries import CommitKind, GraphCommit
 from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.validation import checked_metadata
 from anabranch.repo.refs.branches import create_live_branches, list_written
 from anabranch.repo.runs.runs import get_run, run_state
 from anabranch.repo.snapshot import Snapshot

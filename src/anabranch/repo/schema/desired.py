@@ -15,8 +15,7 @@ from anabranch.format.arguments import listed_columns
 from anabranch.format.staging import METRICS, IndexKind
 from anabranch.format.staging.fields import check_column_names
 from anabranch.hints import suggest
-from anabranch.ids import TableKey
-from anabranch.repo.log.commits import checked_text
+from anabranch.ids import TableKey, checked_text
 from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema, check_index, checkable
 from anabranch.repo.schema.types import canonical_type
 from anabranch.repo.write.homes import check_primary_key
