@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from anabranch.format.staging import ColumnChange, VectorOptions
     from anabranch.pipelines.pipeline import Pipeline
     from anabranch.repo.history.diff import Diff
-    from anabranch.repo.io.values import ExportReport, LoadReport
+    from anabranch.repo.io.export import ExportReport
+    from anabranch.repo.io.load_steps import LoadReport
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.merge.conflicts import Conflict
     from anabranch.repo.merge.plan import MergePlan, MergeResult
@@ -81,7 +82,8 @@ _NAMES = {
     "anabranch.format.staging": "ColumnChange VectorOptions",
     "anabranch.pipelines.pipeline": "Pipeline",
     "anabranch.repo.history.diff": "Diff",
-    "anabranch.repo.io.values": "ExportReport LoadReport",
+    "anabranch.repo.io.export": "ExportReport",
+    "anabranch.repo.io.load_steps": "LoadReport",
     "anabranch.repo.log.entries": "GraphCommit",
     "anabranch.repo.merge.conflicts": "Conflict",
     "anabranch.repo.merge.plan": "MergePlan MergeResult",

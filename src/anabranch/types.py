@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage import LineageEdge as LineageEdge
     from anabranch.repo.history.lineage import LineageNode as LineageNode
     from anabranch.repo.history.lineage import NodeKind as NodeKind
-    from anabranch.repo.io.values import LoadMode as LoadMode
+    from anabranch.repo.io.load_steps import LoadMode as LoadMode
     from anabranch.repo.log.clones import CloneInfo as CloneInfo
     from anabranch.repo.log.clones import CloneKind as CloneKind
     from anabranch.repo.log.clones import CloneState as CloneState
@@ -139,7 +139,7 @@ _NAMES = {
     "anabranch.repo.history.commit_graph": "CommitGraph LaneRow",
     "anabranch.repo.history.entities": "EntityChange",
     "anabranch.repo.history.lineage": "EdgeKind Lineage LineageEdge LineageNode NodeKind",
-    "anabranch.repo.io.values": "LoadMode",
+    "anabranch.repo.io.load_steps": "LoadMode",
     "anabranch.repo.log.clones": "CloneInfo CloneKind CloneState",
     "anabranch.repo.log.entries": "BranchEvent BranchMode CheckOutcome CheckResult CommitKind RunPhase",
     "anabranch.repo.log.history_tables": "HistoryTables",

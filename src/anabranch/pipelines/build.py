@@ -16,7 +16,7 @@ from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.provenance import iter_new_rows, seen_input
 from anabranch.pipelines.statements import Statement
 from anabranch.repo.io.load import load_frame
-from anabranch.repo.io.values import FrameRequest, Loader
+from anabranch.repo.io.load_steps import Loader, LoadRequest
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot, Table
@@ -66,7 +66,7 @@ class Builder(ABC):
         return found
 
     def _write(self, output: Output, rows: Any, find_loader: Callable[[], Loader | None]) -> None:
-        request = FrameRequest(key=output.key, mode=output.write.load_mode, primary_key=output.primary_key or None)
+        request = LoadRequest(key=output.key, mode=output.write.load_mode, primary_key=output.primary_key or None)
         with self.run.transaction(message=f"Build {output.key}") as tx:
             load_frame(tx, request, rows, find_loader=find_loader)
 

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from anabranch.repo.history.diff import Diff
     from anabranch.repo.history.entities import EntityChange
     from anabranch.repo.history.lineage import Lineage
-    from anabranch.repo.io.values import ExportReport, Loader, LoadReport
+    from anabranch.repo.io.export import ExportReport
+    from anabranch.repo.io.load_steps import Loader, LoadReport
     from anabranch.repo.log.clones import CloneInfo
     from anabranch.repo.log.commits import Inspect, Once
     from anabranch.repo.log.history_tables import HistoryTables

@@ -27,7 +27,7 @@ from anabranch.files.formats import CsvOptions, FileFormat, format_of_name
 from anabranch.hints import Door, words_at
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import Choice
-from anabranch.repo.io.values import LoadMode, LoadReport, OnDuplicate
+from anabranch.repo.io.load_steps import LoadMode, LoadReport, OnDuplicate
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Table

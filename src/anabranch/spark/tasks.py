@@ -19,8 +19,8 @@ from anabranch.errors import AnabranchError
 from anabranch.files.rows import cut_file
 from anabranch.files.sources import SourceFile
 from anabranch.format.staging import RewriteTask, RewrittenFragments, VersionRef, WrittenFragment, rewrite_fragments
-from anabranch.repo.io.load_steps import write_rows
-from anabranch.repo.io.values import LoadTask, WrittenRows
+from anabranch.repo.io.load import write_rows
+from anabranch.repo.io.load_steps import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
 from anabranch.spark.source import FragmentWriter
 from anabranch.spark.types import new_columns

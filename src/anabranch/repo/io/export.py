@@ -10,7 +10,6 @@ from anabranch.files.formats import CsvOptions, FileFormat
 from anabranch.files.writer import Target, is_part_name, write_file
 from anabranch.format import staging
 from anabranch.format.plain_tables import write_plain_dataset
-from anabranch.repo.io.values import ExportReport
 from anabranch.repo.snapshot import Snapshot
 from anabranch.storage import ObjectStore
 from anabranch.storage.requests import OnProgress, Progress, ignore_progress
@@ -28,6 +27,18 @@ class ExportOptions:
     overwrite: bool = False
     csv: CsvOptions = field(default_factory=CsvOptions)
     progress: OnProgress = ignore_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport:
+    """Result of an export: the files, and the commit whose rows they have."""
+
+    table: str
+    commit_id: str
+    format: str
+    files: tuple[str, ...]
+    rows: int
+    bytes_written: int
 
 
 def export_table(snapshot: Snapshot, key: str, target: Target, options: ExportOptions) -> ExportReport:
@@ -49,7 +60,7 @@ def export_table(snapshot: Snapshot, key: str, target: Target, options: ExportOp
             options.progress(Progress(stage="rows", done=count, total=total, rows=count))
 
     # Descriptions and defaults do not belong to a file: a table that is made from it would get them.
-    rows = _reader(staging.without_own_notes(schema), batches())
+    rows = pa.RecordBatchReader.from_batches(staging.without_own_notes(schema), batches())
     if target.format is FileFormat.LANCE:
         write_plain_dataset(target.uri, target.storage_options, rows, overwrite=options.overwrite)
         files, size = [target.uri], 0
@@ -95,7 +106,7 @@ def _write_folder(
     # Without rows there is one file as well, so that a reader finds the columns.
     while first is not None or not files:
         name = target.name_of(len(files))
-        write_file(store, name, target, _reader(rows.schema, _one_file(first, batches)), csv)
+        write_file(store, name, target, pa.RecordBatchReader.from_batches(rows.schema, _one_file(first, batches)), csv)
         files.append(name)
         first = next(batches, None)
     # Deleted last, when all new files are complete.
@@ -114,7 +125,3 @@ def _one_file(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> I
         yield batch
         # The size is tested first: a batch that was taken from the iterator has to be written to this file.
         batch = next(rest, None) if taken < ROWS_PER_FILE else None
-
-
-def _reader(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
-    return pa.RecordBatchReader.from_batches(schema, batches)

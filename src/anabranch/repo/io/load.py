@@ -1,47 +1,58 @@
 """Load rows from files or from a frame into a table, as one commit."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from anabranch.errors import InvalidInputError, MissingDependencyError
+from anabranch.errors import (
+    BadRecordError,
+    InvalidInputError,
+    KeyConflictError,
+    MissingDependencyError,
+    SchemaMismatchError,
+)
 from anabranch.files.formats import CsvOptions, checked_format
-from anabranch.files.rows import Reading
-from anabranch.files.sources import SourceFile, find_files
+from anabranch.files.records import UNCLOSED, BadRecord
+from anabranch.files.rows import Reading, check_columns, find_columns, iter_parts
+from anabranch.files.sources import find_files
 from anabranch.format import staging
 from anabranch.format.arrow_types import has_own_types
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
 from anabranch.ids import TableKey, checked_text
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.load_steps import (
-    find_table,
-    load_files,
-    prepare_request,
-    stage_rows,
-    write_rows,
-)
-from anabranch.repo.io.values import (
-    FrameRequest,
     Loaded,
     Loader,
     LoadMode,
     LoadReport,
     LoadRequest,
+    LoadTask,
     OnBad,
     OnDuplicate,
+    WrittenRows,
+    check_types,
     checked_key,
     checked_schema,
+    find_table,
+    prepare_request,
+    reject_table_of,
+    stage_rows,
 )
 from anabranch.repo.log.validation import checked_choice
+from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
-from anabranch.storage.requests import OnProgress
+from anabranch.storage.requests import OnProgress, Progress
+
+_MOST_LINES_SHOWN = 5
 
 
 def load_frame(
-    tx: Transaction, request: FrameRequest, frame: Any, *, find_loader: Callable[[], Loader | None]
+    tx: Transaction, request: LoadRequest, frame: Any, *, find_loader: Callable[[], Loader | None]
 ) -> tuple[Loaded, Choice]:
     """Write the rows of a frame and stage them in a transaction. Return the row counts and the engine that was used."""
     overwrites = request.mode is LoadMode.OVERWRITE
@@ -73,7 +84,7 @@ def load_frame(
     return replace(loaded, created=table is None), Choice.LOCAL
 
 
-def _new_schema(request: FrameRequest, given: pa.Schema) -> pa.Schema:
+def _new_schema(request: LoadRequest, given: pa.Schema) -> pa.Schema:
     """Return the schema of a table that is created from, or overwritten with, a frame of the given schema."""
     if request.schema is not None:
         return request.schema
@@ -93,6 +104,199 @@ def _with_room_for_values(field: pa.Field) -> pa.Field:
     if not pa.types.is_dictionary(kind) or kind.index_type.bit_width >= 32:
         return field
     return field.with_type(pa.dictionary(pa.int32(), kind.value_type, kind.ordered))
+
+
+def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[str]) -> KeyConflictError:
+    """Return an error that names the files and lines of a repeated key.
+
+    Return `error` itself if no key is repeated in the files.
+    """
+    # The files are parsed again, only for the error: a load does not keep the line of each row.
+    tables = [part.table.select(keys) for part in iter_parts(task.files, task.reading, task.parsed_schema)]
+    given = pa.concat_tables(tables) if tables else task.schema.empty_table().select(keys)
+    counted = given.group_by(list(keys)).aggregate([([], "count_all")])
+    repeated = counted.filter(pc.greater(counted.column("count_all"), 1))
+    if not len(repeated):
+        return error  # The conflict is with rows that the table already has.
+    key = {name: repeated.column(name)[0] for name in keys}
+    # Another pass over the files, for this one key: keeping the lines of all rows would need memory for each row.
+    positions = _find_key(task, key)
+    texts = [file if line is None else f"{file}, line {line}" for file, line in positions[:_MOST_LINES_SHOWN]]
+    shown = " and ".join(texts) + (" and others" if len(positions) > _MOST_LINES_SHOWN else "")
+    values = {name: value.as_py() for name, value in key.items()}
+    # The position of the second row of the key, because the first one is valid.
+    file, line = positions[1] if len(positions) > 1 else (None, None)
+    return KeyConflictError(
+        f"{'1 key occurs' if len(repeated) == 1 else f'{len(repeated)} keys occur'} more than once, "
+        f"such as {values}: {shown}",
+        hint="keep one row for each key, or keep the last row of each key with `on_duplicate='last'`",
+        details={"file": file, "line": line, "reason": f"the key {values} occurs more than once"},
+    )
+
+
+def _find_key(task: LoadTask, key: Mapping[str, pa.Scalar]) -> list[tuple[str, int | None]]:
+    """Return the file and line of each row with a key. The line is None in binary formats."""
+    positions: list[tuple[str, int | None]] = []
+    for part in iter_parts(task.files, task.reading, task.parsed_schema):
+        is_match = np.ones(len(part.table), dtype=bool)
+        for name, value in key.items():
+            is_match &= pc.equal(part.table.column(name), value).to_numpy()
+        rows = np.flatnonzero(is_match)
+        lines = [None] * len(rows) if part.parsed is None else [int(part.parsed.lines[row]) for row in rows]
+        positions.extend((part.file, line) for line in lines)
+    return positions
+
+
+REJECTS = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+    ]
+)
+
+# The text of a bad record may be very long, for example after a quote that is not closed.
+_MAX_TEXT_SHOWN = 200
+
+
+def load_files(
+    tx: Transaction, request: LoadRequest, reading: Reading, write: Callable[[LoadTask], WrittenRows]
+) -> Loaded:
+    """Write the rows of files with `write` and stage them in a transaction.
+
+    If this raises, the caller must roll the transaction back: it may hold a part of the load.
+    """
+    table = find_table(tx, request.key)
+    # Files without a header have the columns of the table, in its order.
+    if table is not None and reading.names is None:
+        reading = replace(reading, names=tuple(table.schema.names))
+    schema = _target_schema(request, reading, table)
+    # An upsert into an existing table may leave columns out: they keep their values.
+    may_lack = request.mode is LoadMode.UPSERT and table is not None
+    names = check_columns(request.files, reading, schema.names, may_lack=may_lack)
+    schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
+    if table is None and not schema.names:
+        raise SchemaMismatchError(
+            f"cannot create table '{request.key}': the files have no columns", hint="check the files, or pass `schema`"
+        )
+    prepared = prepare_request(tx, request, table, schema)
+    # An upsert may leave columns out, but not those by which it finds the rows.
+    for name in prepared.primary_key:
+        if name not in schema.names:
+            raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add the column to the files")
+    task = LoadTask(
+        version_ref=prepared.version_ref,
+        schema=schema,
+        required=prepared.primary_key,
+        files=request.files,
+        reading=reading,
+        for_overwrite=request.mode is LoadMode.OVERWRITE,
+        stops_at_bad=request.on_bad is OnBad.FAIL,
+    )
+    written = write(task)
+    # Only after the write, because an engine finds bad records while it parses. The data files are not staged yet, so
+    # no commit refers to them.
+    if written.bad and request.on_bad is OnBad.FAIL:
+        raise _bad_record_error(written.bad)
+    try:
+        loaded = stage_rows(tx, request, prepared, written.fragments, schema)
+    except KeyConflictError as err:
+        raise locate_repeated_key(err, task, prepared.primary_key) from None
+    _store_rejects(tx, request.key, written.bad)
+    return replace(loaded, rows_read=written.rows_read, rows_rejected=len(written.bad), created=table is None)
+
+
+def write_rows(task: LoadTask, *, progress: OnProgress) -> WrittenRows:
+    """Write the rows of a task in this process. Threads parse the files while this thread writes.
+
+    If the task stops at bad records, end after the first part of a file that has one.
+    """
+    total = sum(file.size for file in task.files)
+    bad: list[BadRecord] = []
+    rows_read = written = bytes_read = 0
+
+    def count_bytes(count: int) -> None:
+        nonlocal bytes_read
+        bytes_read += count
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal rows_read, written
+        for part in iter_parts(task.files, task.reading, task.parsed_schema, watch=count_bytes):
+            rows_read += part.rows_read
+            bad.extend(part.bad)
+            # The load fails anyway, so do not parse and write the remaining files.
+            if part.bad and task.stops_at_bad:
+                return
+            written += len(part.table)
+            # For parsing, key columns are not nullable. The data files have the nullability of the table.
+            yield from part.table.cast(task.schema).combine_chunks().to_batches()
+            progress(Progress(stage="bytes", done=min(bytes_read, total), total=total, rows=written))
+
+    reader = pa.RecordBatchReader.from_batches(task.schema, batches())
+    fragments = staging.write_fragments(task.version_ref, reader, for_overwrite=task.for_overwrite)
+    return WrittenRows(fragments=fragments, rows_read=rows_read, bad=tuple(bad))
+
+
+def _target_schema(request: LoadRequest, reading: Reading, table: Table | None) -> pa.Schema:
+    """Return the schema that the loaded rows get.
+
+    It is the table's, unless the table does not exist or is overwritten with a schema of the request.
+    """
+    if table is not None and (request.mode is not LoadMode.OVERWRITE or request.schema is None):
+        existing: pa.Schema = table.schema
+        check_types(request, existing)
+        return existing
+    if request.schema is not None:
+        return request.schema
+    types = request.types or pa.schema([])
+    found = find_columns(request.files, reading, types)
+    # A misspelt column would be ignored, and the real one would get an inferred type.
+    for name in types.names:
+        if name not in found.names:
+            raise SchemaMismatchError(
+                f"schema has the column {name!r}, which is not in the files",
+                hint=f"the columns of the files are {', '.join(found.names)}",
+            )
+    return found
+
+
+def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
+    """Append bad records to the reject table of a table. Create the reject table if needed."""
+    if not bad:
+        return
+    rejects = reject_table_of(key)
+    if rejects not in tx:
+        tx.create_table(rejects, REJECTS)
+    columns = {name: [getattr(record, name) for record in bad] for name in REJECTS.names}
+    # In the transaction of the load, so that rows and rejected records are published together or not at all.
+    tx.append(rejects, pa.table(columns, schema=REJECTS))
+
+
+def _remedy(reason: str) -> str:
+    """Return how to load a record that is bad for a reason."""
+    if "UTF8" in reason:
+        return "pass the encoding of the file, such as `csv=CsvOptions(encoding='latin-1')`"
+    if reason == UNCLOSED:
+        return "correct the record, pass `csv=CsvOptions(quote='')` if quotes are plain text"
+    # Another type does not help a record that has too many or too few values.
+    if " values for " in reason:
+        return "correct the record"
+    return "correct the record, pass the column types with `schema`"
+
+
+def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
+    """Return the error for bad records. It shows the first one and counts the others."""
+    first = bad[0]
+    text = first.text if len(first.text) <= _MAX_TEXT_SHOWN else f"{first.text[:_MAX_TEXT_SHOWN]}…"
+    more = ""
+    if len(bad) > 1:
+        more = f" (and {len(bad) - 1} more bad record{'s' if len(bad) > 2 else ''} in the same part of the file)"
+    return BadRecordError(
+        f"{first.file}, line {first.line}: {first.reason}: {text!r}{more}",
+        hint=f"{_remedy(first.reason)}, or leave bad records out with `on_bad='reject'`",
+        details={"file": first.file, "line": first.line, "reason": first.reason},
+    )
 
 
 # Starting Spark takes seconds. Files of this size and above take longer than that to load in one process.
@@ -127,13 +331,14 @@ def load(
     """
     message = f"Load {key}" if options.message is None else checked_text(options.message)
     schema, types = checked_schema(options.schema)
-    request = FrameRequest(
+    request = LoadRequest(
         key=str(TableKey.parse(key)),
         mode=checked_choice(LoadMode, options.mode, "the mode"),
         schema=schema,
         types=types,
         primary_key=checked_key(options.primary_key),
         on_duplicate=checked_choice(OnDuplicate, options.on_duplicate, "on_duplicate"),
+        on_bad=checked_choice(OnBad, options.on_bad, "on_bad"),
     )
     engine = checked_choice(Choice, options.engine, "the engine")
     file_format = None if options.format is None else checked_format(options.format)
@@ -143,13 +348,18 @@ def load(
             loaded, used = load_frame(tx, request, source, find_loader=find_loader)
         return LoadReport.of(request, loaded, branch=tx.branch, engine=used, commit=tx.published)
     files = find_files(paths, format=file_format, storage_options=options.storage_options)
-    file_request = _file_request(request, files, options)
+    request = replace(request, files=files)
+    csv = options.csv.for_file(files[0].path)
+    # None means the columns of the table.
+    names = csv.columns or (None if schema is None else schema.names)
+    # All files have the format of the first one.
+    reading = Reading(format=files[0].format, csv=csv, names=None if names is None else tuple(names))
     loader = _choose_loader(engine, sum(file.size for file in files), find_loader)
     write = write_rows if loader is None else loader.write
     with begin(message) as tx:
-        loaded = load_files(tx, file_request, lambda task: write(task, progress=options.progress))
+        loaded = load_files(tx, request, reading, lambda task: write(task, progress=options.progress))
     used = Choice.LOCAL if loader is None else Choice.SPARK
-    return LoadReport.of(file_request, loaded, branch=tx.branch, engine=used, commit=tx.published)
+    return LoadReport.of(request, loaded, branch=tx.branch, engine=used, commit=tx.published)
 
 
 def _find_paths(source: Any) -> list[str | os.PathLike[str]] | None:
@@ -165,19 +375,6 @@ def _find_paths(source: Any) -> list[str | os.PathLike[str]] | None:
             hint="pass at least one file, folder or pattern; for no rows, pass an Arrow table with columns",
         )
     return list(source)
-
-
-def _file_request(request: FrameRequest, files: tuple[SourceFile, ...], options: LoadOptions) -> LoadRequest:
-    """Extend a request with the files and how to parse them. All files have the format of the first one."""
-    csv = options.csv.for_file(files[0].path)
-    # None means the columns of the table.
-    names = csv.columns or (None if request.schema is None else request.schema.names)
-    return LoadRequest(
-        **{field.name: getattr(request, field.name) for field in fields(request)},
-        files=files,
-        reading=Reading(format=files[0].format, csv=csv, names=None if names is None else tuple(names)),
-        on_bad=checked_choice(OnBad, options.on_bad, "on_bad"),
-    )
 
 
 def _choose_loader(engine: Choice, size: int, find_loader: Callable[[], Loader | None]) -> Loader | None:

@@ -1,43 +1,200 @@
-"""The steps of a load: prepare the table, write the rows of files, stage them, and store the rejected records.
+"""What loads and other writes share: requests and reports, the prepared table, and the staging of written rows.
 
-Every write that hands data files to a transaction begins with `prepare_table`: loads of files and frames, the writers
-and streams of Spark, and pipelines.
+Every write that hands data files to a transaction begins with `prepare_table` and ends with `stage_fragments`: loads of
+files and frames, the writers and streams of Spark, and pipelines.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from anabranch.errors import (
-    BadRecordError,
-    InvalidInputError,
-    KeyConflictError,
-    SchemaMismatchError,
-    TableNotFoundError,
-)
-from anabranch.files.records import UNCLOSED, BadRecord
-from anabranch.files.rows import check_columns, find_columns, iter_parts
+from anabranch.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
+from anabranch.files.records import BadRecord
+from anabranch.files.rows import Reading
+from anabranch.files.sources import SourceFile
 from anabranch.format import scan, staging
-from anabranch.format.staging import WrittenFragment
-from anabranch.repo.io.values import (
-    FrameRequest,
-    Loaded,
-    LoadMode,
-    LoadRequest,
-    LoadTask,
-    OnBad,
-    OnDuplicate,
-    WrittenRows,
-    reject_table_of,
-)
+from anabranch.format.arguments import require_names
+from anabranch.format.staging import VersionRef, WrittenFragment
+from anabranch.repo.history.comparer import Choice
+from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.runs.engine_access import table_writes
+from anabranch.repo.schema.types import to_arrow
 from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
-from anabranch.storage.requests import OnProgress, Progress
+from anabranch.storage.requests import OnProgress
+
+
+class LoadMode(StrEnum):
+    """What a load does with the existing rows of the table."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    UPSERT = "upsert"
+
+
+class OnBad(StrEnum):
+    """What a load does with a record that cannot be parsed."""
+
+    FAIL = "fail"
+    REJECT = "reject"
+
+
+class OnDuplicate(StrEnum):
+    """What a load does with rows of the source that have the same primary key."""
+
+    REFUSE = "refuse"
+    LAST = "last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRequest:
+    """A load into one table, with checked options. `files` is empty for a load of a frame.
+
+    `schema` has all columns of the table, `types` only some of them. At most one of the two is set.
+    """
+
+    key: str
+    mode: LoadMode
+    schema: pa.Schema | None = None
+    types: pa.Schema | None = None
+    primary_key: tuple[str, ...] | None = None
+    on_duplicate: OnDuplicate = OnDuplicate.REFUSE
+    on_bad: OnBad = OnBad.FAIL
+    files: tuple[SourceFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTask:
+    """The part of a load that an engine runs: write the rows of files as data files next to one version of a table.
+
+    Rows are written in `schema`. A record without a value in a `required` column is a bad record.
+    """
+
+    version_ref: VersionRef
+    schema: pa.Schema
+    required: tuple[str, ...]
+    files: tuple[SourceFile, ...]
+    reading: Reading
+    for_overwrite: bool
+    stops_at_bad: bool
+
+    @property
+    def parsed_schema(self) -> pa.Schema:
+        """Return the schema for parsing: like `schema`, but required columns are not nullable."""
+        fields = [
+            field.with_nullable(nullable=False) if field.name in self.required else field for field in self.schema
+        ]
+        return pa.schema(fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRows:
+    """The data files that an engine wrote, in the order of the source files, and the bad records."""
+
+    fragments: tuple[WrittenFragment, ...]
+    rows_read: int
+    bad: tuple[BadRecord, ...]
+
+
+class Loader(Protocol):
+    """An engine that writes rows as data files on many machines. It publishes nothing."""
+
+    def write(self, task: LoadTask, *, progress: OnProgress) -> WrittenRows:
+        """Write the rows of the files of a task."""
+        ...
+
+    def write_frame(
+        self, frame: Any, version_ref: VersionRef, schema: pa.Schema, *, for_overwrite: bool
+    ) -> WrittenRows:
+        """Write the rows of a DataFrame of this engine."""
+        ...
+
+    def columns_of(self, frame: Any, existing: pa.Schema | None) -> pa.Schema:
+        """Return the schema of a table made from a DataFrame. Types that the engine does not have are kept."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Row counts of a load that is staged in a transaction, and whether it creates the table."""
+
+    rows_read: int
+    rows_loaded: int
+    rows_rejected: int = 0
+    rows_repeated: int = 0
+    created: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """Result of a load. `commit_id` is None if the load changed nothing, `created` is True if it made the table."""
+
+    table: str
+    branch: str
+    mode: LoadMode
+    format: str
+    engine: Choice
+    files: tuple[str, ...]
+    rows_read: int
+    rows_loaded: int
+    rows_rejected: int
+    rows_repeated: int
+    reject_table: str | None
+    commit_id: str | None
+    created: bool
+
+    @classmethod
+    def of(
+        cls, request: LoadRequest, loaded: Loaded, *, branch: str, engine: Choice, commit: GraphCommit | None
+    ) -> "LoadReport":
+        """Build the report for a request after its transaction was published."""
+        files = request.files
+        return cls(
+            table=request.key,
+            branch=branch,
+            mode=request.mode,
+            format=files[0].format.value if files else "frame",
+            engine=engine,
+            files=tuple(file.uri for file in files),
+            reject_table=reject_table_of(request.key) if loaded.rows_rejected else None,
+            commit_id=None if commit is None else commit.graph_commit_id,
+            **asdict(loaded),
+        )
+
+
+def reject_table_of(key: str) -> str:
+    """Return the key of the table that stores the rejected records of a table."""
+    return f"{key}_rejects"
+
+
+def checked_schema(given: object) -> tuple[pa.Schema | None, pa.Schema | None]:
+    """Return (schema, None) for a schema and (None, types) for a mapping of some columns to types."""
+    if given is None or isinstance(given, pa.Schema):
+        return given, None
+    if isinstance(given, Mapping):
+        fields = [
+            (name, kind if isinstance(kind, pa.DataType) else to_arrow(str(kind))) for name, kind in given.items()
+        ]
+        return None, pa.schema(fields)
+    raise InvalidInputError(
+        f"schema must be a pyarrow.Schema or a dict of column types, got {given!r}",
+        hint="pass for example `schema={'id': 'int64'}`",
+    )
+
+
+def checked_key(given: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the columns of a primary key as a tuple. Raise InvalidInputError for a plain string."""
+    # A string is a Sequence too, and its characters would be taken for column names.
+    if isinstance(given, str):
+        raise InvalidInputError(f"primary_key must be a list, got {given!r}", hint=f"pass `primary_key=[{given!r}]`")
+    if given is not None:
+        require_names(given)
+    return None if given is None else tuple(given)
 
 
 def find_table(tx: Transaction, key: str) -> Table | None:
@@ -80,7 +237,7 @@ def prepare_table(
     return prepared
 
 
-def prepare_request(tx: Transaction, request: FrameRequest, table: Table | None, new_schema: pa.Schema) -> StagedTable:
+def prepare_request(tx: Transaction, request: LoadRequest, table: Table | None, new_schema: pa.Schema) -> StagedTable:
     """Prepare the table of a load, which is created with `new_schema` if it does not exist."""
     # An overwrite may change the types of the columns.
     if table is not None and request.mode is not LoadMode.OVERWRITE:
@@ -105,7 +262,7 @@ def _check_same_key(prepared: StagedTable, given: Sequence[str] | None) -> None:
     )
 
 
-def check_types(request: FrameRequest, existing: pa.Schema) -> None:
+def check_types(request: LoadRequest, existing: pa.Schema) -> None:
     """Raise SchemaMismatchError if the request gives a column another type than the existing table."""
     for field in (*(request.schema or ()), *(request.types or ())):
         if field.name not in existing.names:
@@ -135,7 +292,7 @@ def stage_fragments(
 
 
 def stage_rows(
-    tx: Transaction, request: FrameRequest, prepared: StagedTable, written: Sequence[WrittenFragment], schema: pa.Schema
+    tx: Transaction, request: LoadRequest, prepared: StagedTable, written: Sequence[WrittenFragment], schema: pa.Schema
 ) -> Loaded:
     """Stage the written rows of a load. With on_duplicate='last', keep only the last row of each key."""
     fragments, repeated = tuple(written), 0
@@ -149,7 +306,6 @@ def stage_rows(
 
 
 _POSITION = "__position"
-_MAX_SHOWN = 5
 
 
 def keep_last(
@@ -196,196 +352,3 @@ def keep_last(
 
     reader = pa.RecordBatchReader.from_batches(staged.schema, kept())
     return staging.write_fragments(version_ref, reader, for_overwrite=overwrites is not None), repeated
-
-
-def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[str]) -> KeyConflictError:
-    """Return an error that names the files and lines of a repeated key.
-
-    Return `error` itself if no key is repeated in the files.
-    """
-    # The files are parsed again, only for the error: a load does not keep the line of each row.
-    tables = [part.table.select(keys) for part in iter_parts(task.files, task.reading, task.parsed_schema)]
-    given = pa.concat_tables(tables) if tables else task.schema.empty_table().select(keys)
-    counted = given.group_by(list(keys)).aggregate([([], "count_all")])
-    repeated = counted.filter(pc.greater(counted.column("count_all"), 1))
-    if not len(repeated):
-        return error  # The conflict is with rows that the table already has.
-    key = {name: repeated.column(name)[0] for name in keys}
-    # Another pass over the files, for this one key: keeping the lines of all rows would need memory for each row.
-    positions = _find_key(task, key)
-    texts = [file if line is None else f"{file}, line {line}" for file, line in positions[:_MAX_SHOWN]]
-    shown = " and ".join(texts) + (" and others" if len(positions) > _MAX_SHOWN else "")
-    values = {name: value.as_py() for name, value in key.items()}
-    # The position of the second row of the key, because the first one is valid.
-    file, line = positions[1] if len(positions) > 1 else (None, None)
-    return KeyConflictError(
-        f"{'1 key occurs' if len(repeated) == 1 else f'{len(repeated)} keys occur'} more than once, "
-        f"such as {values}: {shown}",
-        hint="keep one row for each key, or keep the last row of each key with `on_duplicate='last'`",
-        details={"file": file, "line": line, "reason": f"the key {values} occurs more than once"},
-    )
-
-
-def _find_key(task: LoadTask, key: Mapping[str, pa.Scalar]) -> list[tuple[str, int | None]]:
-    """Return the file and line of each row with a key. The line is None in binary formats."""
-    positions: list[tuple[str, int | None]] = []
-    for part in iter_parts(task.files, task.reading, task.parsed_schema):
-        is_match = np.ones(len(part.table), dtype=bool)
-        for name, value in key.items():
-            is_match &= pc.equal(part.table.column(name), value).to_numpy()
-        rows = np.flatnonzero(is_match)
-        lines = [None] * len(rows) if part.parsed is None else [int(part.parsed.lines[row]) for row in rows]
-        positions.extend((part.file, line) for line in lines)
-    return positions
-
-
-REJECTS = pa.schema(
-    [
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("line", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-    ]
-)
-
-# The text of a bad record may be very long, for example after a quote that is not closed.
-_MAX_TEXT_SHOWN = 200
-
-WriteRows = Callable[[LoadTask], WrittenRows]
-
-
-def load_files(tx: Transaction, request: LoadRequest, write: WriteRows) -> Loaded:
-    """Write the rows of files with `write` and stage them in a transaction.
-
-    If this raises, the caller must roll the transaction back: it may hold a part of the load.
-    """
-    table = find_table(tx, request.key)
-    # Files without a header have the columns of the table, in its order.
-    if table is not None and request.reading.names is None:
-        request = replace(request, reading=replace(request.reading, names=tuple(table.schema.names)))
-    schema = _target_schema(request, table)
-    # An upsert into an existing table may leave columns out: they keep their values.
-    may_lack = request.mode is LoadMode.UPSERT and table is not None
-    names = check_columns(request.files, request.reading, schema.names, may_lack=may_lack)
-    schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
-    if table is None and not schema.names:
-        raise SchemaMismatchError(
-            f"cannot create table '{request.key}': the files have no columns", hint="check the files, or pass `schema`"
-        )
-    prepared = prepare_request(tx, request, table, schema)
-    # An upsert may leave columns out, but not those by which it finds the rows.
-    for name in prepared.primary_key:
-        if name not in schema.names:
-            raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add the column to the files")
-    task = LoadTask(
-        version_ref=prepared.version_ref,
-        schema=schema,
-        required=prepared.primary_key,
-        files=request.files,
-        reading=request.reading,
-        for_overwrite=request.mode is LoadMode.OVERWRITE,
-        stops_at_bad=request.on_bad is OnBad.FAIL,
-    )
-    written = write(task)
-    # Only after the write, because an engine finds bad records while it parses. The data files are not staged yet, so
-    # no commit refers to them.
-    if written.bad and request.on_bad is OnBad.FAIL:
-        raise _bad_record_error(written.bad)
-    try:
-        loaded = stage_rows(tx, request, prepared, written.fragments, schema)
-    except KeyConflictError as err:
-        raise locate_repeated_key(err, task, prepared.primary_key) from None
-    _store_rejects(tx, request.key, written.bad)
-    return replace(loaded, rows_read=written.rows_read, rows_rejected=len(written.bad), created=table is None)
-
-
-def write_rows(task: LoadTask, *, progress: OnProgress) -> WrittenRows:
-    """Write the rows of a task in this process. Threads parse the files while this thread writes.
-
-    If the task stops at bad records, end after the first part of a file that has one.
-    """
-    total = sum(file.size for file in task.files)
-    bad: list[BadRecord] = []
-    rows_read = written = bytes_read = 0
-
-    def count_bytes(count: int) -> None:
-        nonlocal bytes_read
-        bytes_read += count
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal rows_read, written
-        for part in iter_parts(task.files, task.reading, task.parsed_schema, watch=count_bytes):
-            rows_read += part.rows_read
-            bad.extend(part.bad)
-            # The load fails anyway, so do not parse and write the remaining files.
-            if part.bad and task.stops_at_bad:
-                return
-            written += len(part.table)
-            # For parsing, key columns are not nullable. The data files have the nullability of the table.
-            yield from part.table.cast(task.schema).combine_chunks().to_batches()
-            progress(Progress(stage="bytes", done=min(bytes_read, total), total=total, rows=written))
-
-    reader = pa.RecordBatchReader.from_batches(task.schema, batches())
-    fragments = staging.write_fragments(task.version_ref, reader, for_overwrite=task.for_overwrite)
-    return WrittenRows(fragments=fragments, rows_read=rows_read, bad=tuple(bad))
-
-
-def _target_schema(request: LoadRequest, table: Table | None) -> pa.Schema:
-    """Return the schema that the loaded rows get.
-
-    It is the table's, unless the table does not exist or is overwritten with a schema of the request.
-    """
-    if table is not None and (request.mode is not LoadMode.OVERWRITE or request.schema is None):
-        existing: pa.Schema = table.schema
-        check_types(request, existing)
-        return existing
-    if request.schema is not None:
-        return request.schema
-    types = request.types or pa.schema([])
-    found = find_columns(request.files, request.reading, types)
-    # A misspelt column would be ignored, and the real one would get an inferred type.
-    for name in types.names:
-        if name not in found.names:
-            raise SchemaMismatchError(
-                f"schema has the column {name!r}, which is not in the files",
-                hint=f"the columns of the files are {', '.join(found.names)}",
-            )
-    return found
-
-
-def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
-    """Append bad records to the reject table of a table. Create the reject table if needed."""
-    if not bad:
-        return
-    rejects = reject_table_of(key)
-    if rejects not in tx:
-        tx.create_table(rejects, REJECTS)
-    columns = {name: [getattr(record, name) for record in bad] for name in REJECTS.names}
-    # In the transaction of the load, so that rows and rejected records are published together or not at all.
-    tx.append(rejects, pa.table(columns, schema=REJECTS))
-
-
-def _remedy(reason: str) -> str:
-    """Return how to load a record that is bad for a reason."""
-    if "UTF8" in reason:
-        return "pass the encoding of the file, such as `csv=CsvOptions(encoding='latin-1')`"
-    if reason == UNCLOSED:
-        return "correct the record, pass `csv=CsvOptions(quote='')` if quotes are plain text"
-    # Another type does not help a record that has too many or too few values.
-    if " values for " in reason:
-        return "correct the record"
-    return "correct the record, pass the column types with `schema`"
-
-
-def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
-    """Return the error for bad records. It shows the first one and counts the others."""
-    first = bad[0]
-    text = first.text if len(first.text) <= _MAX_TEXT_SHOWN else f"{first.text[:_MAX_TEXT_SHOWN]}…"
-    more = ""
-    if len(bad) > 1:
-        more = f" (and {len(bad) - 1} more bad record{'s' if len(bad) > 2 else ''} in the same part of the file)"
-    return BadRecordError(
-        f"{first.file}, line {first.line}: {first.reason}: {text!r}{more}",
-        hint=f"{_remedy(first.reason)}, or leave bad records out with `on_bad='reject'`",
-        details={"file": first.file, "line": first.line, "reason": first.reason},
-    )

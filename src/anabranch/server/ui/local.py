@@ -17,7 +17,7 @@ from starlette.types import Scope as AsgiScope
 
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.hints import Door
-from anabranch.repo.io.values import LoadMode
+from anabranch.repo.io.load_steps import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
 from anabranch.server.auth import Scope
