@@ -15,7 +15,7 @@ from anabranch.files.formats import CsvOptions
 from anabranch.files.writer import Target
 from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
-from anabranch.repo.io.export import ExportOptions, ExportReport
+from anabranch.repo.io.export import ExportOptions
 from anabranch.repo.io.export import export_table as write_export
 from anabranch.server.branch import OpenBranch
 from anabranch.server.branches import Branches
