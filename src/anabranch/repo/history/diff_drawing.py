@@ -20,16 +20,9 @@ _NUM = ' class="num"'
 _MINUS = "\u2212"
 _SIGNS = {"added": "+", "inserted": "+", "removed": _MINUS, "deleted": _MINUS}
 _CLASSES = {"added": "added", "inserted": "added", "removed": "removed", "deleted": "removed"}
-_HEADS = "".join(
-    f'<th scope="col"{attributes}>{name}</th>'
-    for name, attributes in (
-        ("Table", ""),
-        ("Change", ""),
-        ("Inserted", ' class="num"'),
-        ("Updated", ' class="num"'),
-        ("Deleted", ' class="num"'),
-        ("Columns", ""),
-    )
+_HEADS = (
+    '<th scope="col">Table</th><th scope="col">Change</th><th scope="col" class="num">Inserted</th>'
+    '<th scope="col" class="num">Updated</th><th scope="col" class="num">Deleted</th><th scope="col">Columns</th>'
 )
 
 
@@ -60,24 +53,7 @@ class TableOutline:
     def is_same(self) -> bool:
         """Whether only files were rewritten."""
         is_changed = self.change != "changed" or self.renamed_from is not None or bool(self.columns)
-        return not is_changed and self.counts is not None and not _total(self.counts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffCell:
-    """A value on both sides."""
-
-    before: Cell
-    after: Cell
-    is_changed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffRow:
-    """A row that was inserted, updated or deleted."""
-
-    change: str
-    cells: Sequence[DiffCell]
+        return not is_changed and self.counts is not None and not self.counts.total
 
 
 # Return the address of a table, None for no link.
@@ -146,28 +122,6 @@ def _draw_column(one: ColumnChange) -> str:
             return f"{shown}, {html_line(one.change)}: <bdi>{before}</bdi> → <bdi>{after}</bdi>"
 
 
-def draw_rows(names: Sequence[str], keys: Sequence[str], rows: Sequence[DiffRow]) -> str:
-    """Return changed rows as the content of a table. An updated row has its changed cells before and after."""
-    heads = "".join(
-        f'<th scope="col"><bdi>{html_line(name, 40)}</bdi>{_KEY_MARK if name in keys else ""}</th>' for name in names
-    )
-    body = "".join(map(_draw_row, rows)) or f'<tr><td colspan="{len(names) + 1}">No rows differ.</td></tr>'
-    return f'<thead><tr><th scope="col">Change</th>{heads}</tr></thead><tbody>{body}</tbody>'
-
-
-def _draw_row(row: DiffRow) -> str:
-    colour = _CLASSES.get(row.change)
-    start = f'<tr class="{colour}">' if colour else "<tr>"
-    return f"{start}<td>{draw_change(row.change)}</td>{''.join(_draw_side(row, cell) for cell in row.cells)}</tr>"
-
-
-def _draw_side(row: DiffRow, cell: DiffCell) -> str:
-    if row.change == "updated" and cell.is_changed:
-        return f'<td class="changed">{draw_before_after(cell.before, cell.after)}</td>'
-    one = cell.before if row.change == "deleted" else cell.after
-    return f"<td{_NUM if one.is_number else ''}>{draw_cell(one)}</td>"
-
-
 def draw_before_after(before: Cell, after: Cell) -> str:
     """Return a value before and after."""
     return (
@@ -178,10 +132,6 @@ def draw_before_after(before: Cell, after: Cell) -> str:
 
 def _linked(content: str, address: str | None) -> str:
     return content if address is None else f'<a href="{html.escape(address)}">{content}</a>'
-
-
-def _total(counts: "TableCounts") -> int:
-    return counts.inserted + counts.updated + counts.deleted
 
 
 # What a notebook shows of a large difference.
@@ -226,10 +176,9 @@ def draw_table_diff(diff: DrawnDiff) -> str:
     if diff.rows_to_compare > _MOST_COMPARED:
         rows = f"{diff.rows_to_compare:,} rows of {html_line(diff.key, 300)} must be compared"
         return in_notebook(f"<p>{rows}: read them with iter_batches() or iter_rows().</p>")
-    changes, keys = first_changes(diff, _ROWS + 1), key_columns(diff)
-    names = list(dict.fromkeys([*keys, *list_columns(diff)]))
-    shown = names[:_COLUMNS]
-    table = draw_rows(shown, keys, rows_of(diff, changes.slice(0, _ROWS), shown))
+    changes = first_changes(diff, _ROWS + 1)
+    names = list(dict.fromkeys([*key_columns(diff), *list_columns(diff)]))
+    table = draw_rows(diff, changes.slice(0, _ROWS), names[:_COLUMNS])
     notes = [
         f"<p>The first {most} {things} are shown.</p>"
         for things, found, most in (("rows", len(changes), _ROWS), ("columns", len(names), _COLUMNS))
@@ -301,26 +250,33 @@ def _sorted(diff: DrawnDiff, changes: "pa.Table") -> "pa.Table":
         return changes
 
 
-def rows_of(diff: DrawnDiff, changes: "pa.Table", names: Sequence[str]) -> list[DiffRow]:
-    """Return changes as rows with the cells of some columns."""
+def draw_rows(diff: DrawnDiff, changes: "pa.Table", names: Sequence[str]) -> str:
+    """Return changes as the content of a table with some columns. An updated row has its changed cells twice."""
+    keys = key_columns(diff)
+    heads = "".join(
+        f'<th scope="col"><bdi>{html_line(name, 40)}</bdi>{_KEY_MARK if name in keys else ""}</th>' for name in names
+    )
     older_names = {change.column: change.before for change in diff.columns if change.change == "renamed"}
-    sides = {
-        "before": _values(changes, "before", [older_names.get(name) or name for name in names]),
-        "after": _values(changes, "after", names),
-    }
+    before = _values(changes, "before", [older_names.get(name) or name for name in names])
+    after = _values(changes, "after", names)
     rows = []
     kinds, changed = changes.column("change").to_pylist(), changes.column("columns").to_pylist()
     for number, (kind, columns) in enumerate(zip(kinds, changed, strict=True)):
-        cells = tuple(
-            DiffCell(
-                before=_cell(sides["before"][at], number),
-                after=_cell(sides["after"][at], number),
-                is_changed=name in columns,
-            )
-            for at, name in enumerate(names)
-        )
-        rows.append(DiffRow(change=kind, cells=cells))
-    return rows
+        cells = [
+            _draw_cell(kind, _cell(old, number), _cell(new, number), is_changed=name in columns)
+            for name, old, new in zip(names, before, after, strict=True)
+        ]
+        colour = f' class="{_CLASSES[kind]}"' if kind in _CLASSES else ""
+        rows.append(f"<tr{colour}><td>{draw_change(kind)}</td>{''.join(cells)}</tr>")
+    body = "".join(rows) or f'<tr><td colspan="{len(names) + 1}">No rows differ.</td></tr>'
+    return f'<thead><tr><th scope="col">Change</th>{heads}</tr></thead><tbody>{body}</tbody>'
+
+
+def _draw_cell(kind: str, before: Cell, after: Cell, *, is_changed: bool) -> str:
+    if kind == "updated" and is_changed:
+        return f'<td class="changed">{draw_before_after(before, after)}</td>'
+    one = before if kind == "deleted" else after
+    return f"<td{_NUM if one.is_number else ''}>{draw_cell(one)}</td>"
 
 
 def _values(changes: "pa.Table", side: str, names: Sequence[str]) -> list[list[Any] | None]:

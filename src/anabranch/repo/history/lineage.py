@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NoReturn, Self
+from functools import partial
+from typing import Any, Self
 
 from anabranch.display import to_datetime
 from anabranch.drawing import DrawnBox, draw_boxes, draw_tree
@@ -194,12 +195,12 @@ class PipelineRecord:
             name=metadata[NAME],
             file=metadata.get(FILE) or None,
             source_hash=metadata.get(SOURCE_HASH) or None,
-            input=_commit_id(metadata.get(INPUT, "")),
+            input=_name(CommitId, metadata.get(INPUT)),
             parameters=_json_object(metadata.get(PARAMETERS, "")),
             outputs={
                 key: _output(found)
                 for key, found in _json_object(metadata.get(OUTPUTS, "")).items()
-                if _is_key(key) and isinstance(found, dict)
+                if _name(TableKey, key) and isinstance(found, dict)
             },
         )
 
@@ -216,7 +217,7 @@ def _output(found: Mapping[str, Any]) -> OutputRecord:
     inputs = found.get("inputs")
     rows = found.get("rows")
     return OutputRecord(
-        inputs=tuple(dict.fromkeys(filter(_is_key, inputs))) if isinstance(inputs, list) else (),
+        inputs=tuple(dict.fromkeys(filter(partial(_name, TableKey), inputs))) if isinstance(inputs, list) else (),
         write=_text(found.get("write")),
         kind=_text(found.get("kind")),
         # Metadata are free text that any client may write, so that a wrong value is ignored instead of an error.
@@ -236,17 +237,10 @@ def _duration(value: object) -> float | None:
     return float(value) if 0 <= value < _MAX_SECONDS else None
 
 
-def _is_key(value: Any) -> bool:
+def _name(kind: type[TableKey | CommitId], value: Any) -> str | None:
+    """Return the key of a table or the id of a commit, None if it is not valid."""
     try:
-        TableKey.parse(value)
-    except InvalidNameError:
-        return False
-    return True
-
-
-def _commit_id(text: str) -> str | None:
-    try:
-        return CommitId.parse(text).value
+        return str(kind.parse(value))
     except InvalidNameError:
         return None
 
@@ -254,12 +248,9 @@ def _commit_id(text: str) -> str | None:
 def _json_object(text: str) -> dict[str, Any]:
     """Parse a JSON object. Return {} if the text is not one, or cannot be written as JSON in UTF-8 again."""
     try:
-        found = json.loads(text, parse_constant=_refuse_constant)
+        found = json.loads(text)
+        # NaN and Infinity are read, and refused here.
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not valid JSON")

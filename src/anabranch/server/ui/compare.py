@@ -20,7 +20,6 @@ from anabranch.repo.history.diff_drawing import (
     key_columns,
     list_columns,
     outline_of,
-    rows_of,
 )
 from anabranch.server.ui.responses import address, answer_text, join_limited, page_from, page_of
 from anabranch.server.ui.site import Page, Shown, Visit, get
@@ -137,8 +136,7 @@ def _draw_changes(visit: Visit, diff: TableDiff, number: int) -> dict[str, objec
         touched = {name for row in changed.column("columns").to_pylist() for name in row}
         names = [name for name in names if name in touched]
     columns = page_of(names, number=visit.number("columns"), size=_COLUMNS)
-    shown = (*keys, *columns.items)
-    picture = Markup(draw_rows(shown, keys, rows_of(diff, changed, shown)))  # noqa: S704 - the drawing escapes all texts
+    picture = Markup(draw_rows(diff, changed, (*keys, *columns.items)))  # noqa: S704 - the drawing escapes all texts
     return {"columns": columns, "rows": page, "picture": picture}
 
 
