@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from anabranch.errors import MissingDependencyError
 from anabranch.format.compare.parts import ROW_ID
-from anabranch.repo.history.comparer import BucketingComparer, RowComparison, RowMerge, TableCounts
+from anabranch.repo.history.comparer import BucketingComparer, RowComparison, RowMerge, TableCounts, count_rows
 from anabranch.spark.session import can_start, get_session
 from anabranch.spark.tasks import spark_errors
 
@@ -139,7 +139,7 @@ class Sizes:
     def count_buckets(self, question: RowComparison | RowMerge) -> int:
         width = max((row_width(side.schema) for side in question.sides if side is not None), default=1)
         rows = max(1, min(self.rows_per_bucket, self.bytes_per_bucket // width))
-        return max(self.fewest_buckets, -(-question.rows // rows))
+        return max(self.fewest_buckets, -(-count_rows(question) // rows))
 
 
 class SparkComparer:

@@ -6,7 +6,6 @@ into the other. Commit summaries list the changed tables, so commits that did no
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +13,7 @@ from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryErro
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.history.diff import RowChange, TableDiff
-from anabranch.repo.history.table_history import TableChange, match_tables
+from anabranch.repo.history.table_history import CommitStep, TableChange, match_tables
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
@@ -29,13 +28,12 @@ _BATCH_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitChanges:
+class CommitChanges(CommitStep):
     """The change of one table in one commit. Rows are compared only when they are read.
 
     If the commit renamed the table, `renamed_from` or `renamed_to` is its other name.
     """
 
-    commit: GraphCommit
     diff: TableDiff
     renamed_from: str | None = None
     renamed_to: str | None = None
@@ -44,16 +42,6 @@ class CommitChanges:
     def counts(self) -> TableCounts:
         """The number of rows that this commit inserted, updated and deleted."""
         return self.diff.counts
-
-    @property
-    def changed_at(self) -> int:
-        """The time of the commit in microseconds since 1970."""
-        return self.commit.created_at
-
-    @property
-    def changed(self) -> datetime:
-        """The time of the commit, in UTC."""
-        return self.commit.created
 
     def iter_rows(self) -> Iterator[RowChange]:
         """Read the rows that this commit changed, in no particular order."""

@@ -102,10 +102,6 @@ class RowComparison:
         fields = [("change", pa.string()), ("columns", pa.list_(pa.string()))]
         return pa.schema([*fields, ("before", row_type(self.older)), ("after", row_type(self.newer))])
 
-    @property
-    def rows(self) -> int:
-        return _count_rows(self.sides)
-
     def with_sides(self, sides: "Sequence[Rows | None]") -> "RowComparison":
         """Return the same comparison for other rows."""
         older, newer = sides
@@ -171,10 +167,6 @@ class RowMerge:
                 ("target", row_type(self.target)),
             ]
         )
-
-    @property
-    def rows(self) -> int:
-        return _count_rows(self.sides)
 
     def with_sides(self, sides: "Sequence[Rows | None]") -> "RowMerge":
         """Return the same comparison for other rows."""
@@ -265,8 +257,9 @@ def row_type(rows: Rows | None) -> "pa.DataType":
     return pa.struct([] if rows is None else [(field.name, field.type) for field in rows.schema])
 
 
-def _count_rows(sides: Sequence[Rows | None]) -> int:
-    return sum(side.rows for side in sides if side is not None)
+def count_rows(question: RowComparison | RowMerge) -> int:
+    """Return the number of rows on all sides."""
+    return sum(side.rows for side in question.sides if side is not None)
 
 
 class Choice(StrEnum):
@@ -300,7 +293,7 @@ class AutoComparer:
     def _choose(self, question: RowComparison | RowMerge) -> RowComparer:
         # A table that only one side has is read, not matched, which takes no memory for all rows.
         sides = [side for side in question.sides if side is not None and side.rows]
-        if len(sides) > 1 and question.rows >= self.many_rows:
+        if len(sides) > 1 and count_rows(question) >= self.many_rows:
             large = self.find_large()
             # With a large engine that cannot start, the comparison still works in this process, if more slowly.
             if large is not None and large.is_ready:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from itertools import count, islice, takewhile
 from typing import Any
@@ -14,10 +13,10 @@ from anabranch.format.compare.entities import Sighting, find_renamed, find_row, 
 from anabranch.format.layout.manifest import Contents, has_fragment, read_contents
 from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
-from anabranch.repo.history.table_history import TableChange, TableStates, iter_table_changes, require_table
+from anabranch.repo.history.table_history import CommitStep, TableChange, TableStates, iter_table_changes, require_table
 from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, StateId, TableEntry
+from anabranch.repo.log.entries import CommitRecord, StateId, TableEntry
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage.requests import in_parallel
 
@@ -28,10 +27,9 @@ _BATCH_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntityChange:
+class EntityChange(CommitStep):
     """The change of one row in one commit. `before` is None if it inserted the row, `after` if it deleted it."""
 
-    commit: GraphCommit
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
 
@@ -39,16 +37,6 @@ class EntityChange:
     def commit_id(self) -> str:
         """The commit that made the change."""
         return self.commit.graph_commit_id
-
-    @property
-    def changed_at(self) -> int:
-        """The time of the commit in microseconds since 1970."""
-        return self.commit.created_at
-
-    @property
-    def changed(self) -> datetime:
-        """The time of the commit, in UTC."""
-        return self.commit.created
 
     @property
     def actor(self) -> str | None:

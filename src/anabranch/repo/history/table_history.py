@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 
 from anabranch.errors import NotFoundError, TableNotFoundError
@@ -80,6 +81,23 @@ def _is_same_table(
 
 # The number of commits that are read in parallel.
 _BATCH_SIZE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitStep:
+    """What one commit changed."""
+
+    commit: GraphCommit
+
+    @property
+    def changed_at(self) -> int:
+        """The time of the commit in microseconds since 1970."""
+        return self.commit.created_at
+
+    @property
+    def changed(self) -> datetime:
+        """The time of the commit, in UTC."""
+        return self.commit.created
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from anabranch.format.staging import IndexRecipe, VersionRef
 from anabranch.ids import TableKey
-from anabranch.repo.history.comparer import RowMerge, TableCounts
+from anabranch.repo.history.comparer import RowMerge, TableCounts, count_rows
 from anabranch.repo.log.entries import TableEntry, is_same_state
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.resolve import TableResolution
@@ -218,7 +218,7 @@ class MergeTable(MatchedStep):
 
     @property
     def rows_read(self) -> int:
-        return self.rows.rows
+        return count_rows(self.rows)
 
     @property
     def changes_columns(self) -> bool:
