@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -119,11 +120,6 @@ def _box_lines(drawn: DrawnBox, box: Box) -> Iterator[str]:
 
 
 def _arrow_line(arrow: Arrow, style: str) -> str:
-    classes = f"edge {style}{' back' if arrow.is_back else ''}"
-    return f'<path class="{classes}" marker-end="url(#lineage-head)" d="{_path(arrow)}"/>'
-
-
-def _path(arrow: Arrow) -> str:
     (x, y), *_ = arrow.points
     path = f"M{x:.1f},{y:.1f}"
     for (x1, y1), (x2, y2) in pairwise(arrow.points):
@@ -133,7 +129,7 @@ def _path(arrow: Arrow) -> str:
         else:
             middle = (x1 + x2) / 2
             path += f" C{middle:.1f},{y1:.1f} {middle:.1f},{y2:.1f} {x2:.1f},{y2:.1f}"
-    return path
+    return f'<path class="edge {style}{" back" if arrow.is_back else ""}" marker-end="url(#lineage-head)" d="{path}"/>'
 
 
 def _cut(text: str) -> str:
@@ -213,20 +209,13 @@ def _find_back(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tu
 
 def _find_columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Return the column of each node, 0 on the right: one left of its leftmost target."""
-    waiting = dict.fromkeys(names, 0)
-    sources: dict[str, list[str]] = {name: [] for name in names}
+    targets: dict[str, list[str]] = {name: [] for name in names}
     for source, target in edges:
-        waiting[source] += 1
-        sources[target].append(source)
-    columns = dict.fromkeys(names, 0)
-    ready = [name for name in names if not waiting[name]]
-    for name in ready:  # The list grows during the loop.
-        for source in sources[name]:
-            columns[source] = max(columns[source], columns[name] + 1)
-            waiting[source] -= 1
-            if not waiting[source]:
-                ready.append(source)
-    return columns
+        targets[source].append(target)
+    columns: dict[str, int] = {}
+    for name in TopologicalSorter(targets).static_order():
+        columns[name] = 1 + max((columns[target] for target in targets[name]), default=-1)
+    return {name: columns[name] for name in names}
 
 
 def _route(number: int, edge: tuple[str, str], columns: Mapping[str, int]) -> list[Spot]:

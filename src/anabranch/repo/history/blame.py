@@ -23,8 +23,7 @@ from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import RowChangeKind, TableDiff, pair_columns
 from anabranch.repo.history.table_history import TableChange, iter_table_changes
 from anabranch.repo.log.collected import collected_errors
-from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry
+from anabranch.repo.log.entries import CommitRecord, GraphCommit
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.storage.requests import iter_in_parallel
@@ -186,10 +185,11 @@ class _Blame:
         return mask
 
     def _compare(self, change: TableChange) -> _Changed:
-        before, after = (_table(self._repo_store.config, self._key, entry) for entry in (change.before, change.after))
         # All rows are new then, and a comparison with nothing would read the whole table.
-        if before is None or after is None or not before.entry.rows:
+        if change.before is None or change.after is None or not change.before.rows:
             return _Changed(change=change, rows=None, older_names=())
+        config = self._repo_store.config
+        before, after = (Table(config, self._key, entry) for entry in (change.before, change.after))
         diff = TableDiff(str(self._key), before=before, after=after, load_comparer=self._load_comparer)
         pairs = pair_columns(diff)
         older_names = tuple((pair.newer, pair.older) for pair in pairs if pair.newer and pair.older)
@@ -212,10 +212,6 @@ def _until_created(changes: Iterator[TableChange]) -> Iterator[TableChange]:
         yield change
         if change.before is None or not change.before.rows:
             return
-
-
-def _table(config: RepoConfig, key: TableKey, entry: TableEntry | None) -> Table | None:
-    return None if entry is None else Table(config, key, entry)
 
 
 def _read_changed(diff: TableDiff) -> pa.Table:

@@ -119,7 +119,8 @@ def _iter_each_change(
     reader: _RowReader | None = None
     while batch := list(islice(changes, _BATCH_SIZE)):
         with collected_errors(repo_store.config, partial(_iter_commits, batch)):
-            reader = reader or _RowReader(repo_store.config, key, entity, newest=newest or _newest_entry(key, batch))
+            states = (entry for change in batch for entry in (change.after, change.before) if entry is not None)
+            reader = reader or _RowReader(repo_store.config, key, entity, newest=newest or next(states))
             yield from reader.compare(batch)
     if reader is None:
         raise _never_existed(record, key)
@@ -131,15 +132,6 @@ def _iter_commits(changes: list[TableChange]) -> Iterator[str]:
         yield commit.graph_commit_id
         if commit.parent_commit_id is not None:
             yield commit.parent_commit_id
-
-
-def _newest_entry(key: TableKey, changes: list[TableChange]) -> TableEntry:
-    """Return the newest state of the table, whose primary key is used."""
-    for change in changes:
-        for entry in (change.after, change.before):
-            if entry is not None:
-                return entry
-    raise TableNotFoundError(f"there was no table '{key}'", hint="list the tables with `tables()`")
 
 
 class _RowReader:

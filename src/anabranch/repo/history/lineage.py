@@ -152,14 +152,8 @@ class Lineage:
 
 
 def _node_document(node: LineageNode) -> dict[str, Any]:
-    names = ["id", "kind", "name", "table", "commit_id", "created_at"]
-    match node.kind:
-        case NodeKind.TABLE:
-            names += ["rows"]
-        case NodeKind.PIPELINE:
-            names += ["commits", "message", "write"]
-        case NodeKind.LOAD | NodeKind.CHANGE:
-            names += ["commits", "message"]
+    more = {NodeKind.TABLE: ["rows"], NodeKind.PIPELINE: ["commits", "message", "write"]}
+    names = ["id", "kind", "name", "table", "commit_id", "created_at", *more.get(node.kind, ["commits", "message"])]
     return {**{name: getattr(node, name) for name in names}, "kind": node.kind.value}
 
 

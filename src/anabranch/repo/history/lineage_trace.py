@@ -1,7 +1,7 @@
 """Trace a table back through the commits that made it, and through the inputs of these commits."""
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anabranch.errors import CommitNotFoundError, InvalidNameError
 from anabranch.ids import CommitId, TableKey
@@ -25,19 +25,10 @@ _REBUILD = "rebuild"
 
 
 # One state of a table under a name.
-State = tuple[TableKey, StateId]
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """A table at a commit to trace back from.
-
-    `state` is its state there. If it is None, the table is traced even if its state was already visited.
-    """
-
-    key: TableKey
-    record: CommitRecord
-    state: State | None
+_State = tuple[TableKey, StateId]
+# A table at a commit to trace back from, and its state there. If the state is None, the table is traced even if its
+# state was already visited.
+_Start = tuple[TableKey, CommitRecord, _State | None]
 
 
 def trace_lineage(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> Lineage:
@@ -64,7 +55,7 @@ class _Tracer:
     def __init__(self, repo_store: RepoStore) -> None:
         self._repo_store = repo_store
         self._pending: deque[_Start] = deque()
-        self._seen_states: set[State] = set()
+        self._seen_states: set[_State] = set()
         self._seen_changes: set[tuple[TableKey, str]] = set()
         # Many tables may come from one commit.
         self._records: dict[str, CommitRecord] = {}
@@ -77,25 +68,25 @@ class _Tracer:
         """Return the node of a table that was read at a commit, and queue the table for tracing."""
         entry = self._repo_store.commits.find_table(record, key)
         if entry is not None:
-            self._pending.append(_Start(key, record, (key, entry.state)))
+            self._pending.append((key, record, (key, entry.state)))
         return self._table_node(key, record.commit, entry)
 
     def trace_all(self) -> None:
         """Trace all queued tables, and those found on the way."""
         while self._pending:
-            start = self._pending.popleft()
+            key, record, state = self._pending.popleft()
             # Skip states that another trace passed: starting a trace reads many commits at once.
-            if start.state in self._seen_states:
+            if state in self._seen_states:
                 continue
-            for change in iter_table_changes(self._repo_store, start.record, start.key):
+            for change in iter_table_changes(self._repo_store, record, key):
                 if change.after is not None:
-                    self._seen_states.add((start.key, change.after.state))
-                visited = start.key, change.commit.graph_commit_id
+                    self._seen_states.add((key, change.after.state))
+                visited = key, change.commit.graph_commit_id
                 # Another trace has followed the rest of this history: several tables may be made from this one.
                 if visited in self._seen_changes:
                     break
                 self._seen_changes.add(visited)
-                if self._is_origin(start.key, change):
+                if self._is_origin(key, change):
                     break
 
     def _is_origin(self, key: TableKey, change: TableChange) -> bool:
@@ -106,7 +97,7 @@ class _Tracer:
             return is_new
         if (source := self._find_source(key, change)) is not None:
             # Trace it in any case: it may have the same state, but it has another history.
-            self._pending.append(_Start(key, source, None))
+            self._pending.append((key, source, None))
             return is_new or self._is_all_from(source, key, change)
         if is_new and (renamed := self._find_old_name(change)) is not None:
             self._join(self.visit(*renamed), _table_id(key), EdgeKind.RENAMED)
@@ -192,7 +183,7 @@ class _Tracer:
 
     def _add_step(self, key: TableKey, commit: GraphCommit, record: PipelineRecord, output: OutputRecord) -> None:
         step = self._count(NodeKind.PIPELINE, key, commit, name=record.name, write=output.write)
-        made = self._repo_store.commits.get(commit.graph_commit_id)
+        made = self._read(commit.graph_commit_id)
         read = self._find_commit(record.input)
         for name in output.inputs:
             other = TableKey.parse(name)

@@ -222,7 +222,11 @@ def _table_document(table: TableSchema) -> dict[str, Any]:
         found["primary_key"] = list(table.primary_key)
     found["columns"] = {column.name: _column_document(column) for column in table.columns}
     if table.indices:
-        found["indices"] = [_index_document(index) for index in table.indices]
+        # A name is left out if it is the default, so that the document does not depend on whether it was given.
+        indices = [
+            replace(index, name=None) if index.name == f"{index.column}_idx" else index for index in table.indices
+        ]
+        found["indices"] = [{"column": each.column, "type": each.kind.value, **each.given} for each in indices]
     return found
 
 
@@ -232,12 +236,6 @@ def _column_document(column: Column) -> str | dict[str, Any]:
     if not more:
         return column.type if column.nullable else f"{column.type} not null"
     return {"type": column.type, **({} if column.nullable else {"nullable": False}), **more}
-
-
-def _index_document(index: Index) -> str | dict[str, Any]:
-    # A name is left out if it is the default, so that the document does not depend on whether it was given.
-    settings = index if index.chosen_name != f"{index.column}_idx" else replace(index, name=None)
-    return {"column": index.column, "type": index.kind.value, **settings.given}
 
 
 _INDICES = "anabranch:indices"
