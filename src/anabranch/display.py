@@ -117,10 +117,7 @@ def _cell(value: object, *, most: int) -> str:
     """Return a value as one line of printable text."""
     # Only the first line: the other lines of a message would break the row of the table.
     text = "" if value is None else str(value).strip().partition("\n")[0]
-    text = text if len(text) <= most else text[: most - 3] + "..."
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
+    return printable(text if len(text) <= most else text[: most - 3] + "...")
 
 
 def _more(more: int) -> list[str]:

@@ -174,11 +174,9 @@ def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> tupl
     }
     arrows = []
     for edge, route in zip(edges, routes, strict=True):
-        if edge in back:
-            arrows.append(_back_arrow(boxes, edge))
-            continue
         passing = [(spot[1], middles[spot]) for spot in route if not isinstance(spot, str)]
-        arrows.append(_arrow(boxes, edge, [(lefts[column], widths[column], middle) for column, middle in passing]))
+        points = [(lefts[column], widths[column], middle) for column, middle in passing]
+        arrows.append(_arrow(boxes[edge[0]], boxes[edge[1]], points, is_back=edge in back))
     return boxes, arrows
 
 
@@ -266,20 +264,15 @@ def _find_lefts(columns: Sequence[Sequence[Spot]], sizes: Mapping[str, Size]) ->
     return lefts, widths
 
 
-def _arrow(boxes: Mapping[str, Box], edge: tuple[str, str], passing: Sequence[tuple[float, float, float]]) -> Arrow:
-    source, target = boxes[edge[0]], boxes[edge[1]]
+def _arrow(source: Box, target: Box, passing: Sequence[tuple[float, float, float]], *, is_back: bool) -> Arrow:
+    if is_back:
+        points = [(box.x + box.width / 2, box.y + box.height) for box in (source, target)]
+        return Arrow(points=tuple(points), is_back=True)
     points = [(source.x + source.width, source.y + source.height / 2)]
     for left, width, middle in passing:
         points += [(left, middle), (left + width, middle)]
     points.append((target.x, target.y + target.height / 2))
     return Arrow(points=tuple(points), is_back=False)
-
-
-def _back_arrow(boxes: Mapping[str, Box], edge: tuple[str, str]) -> Arrow:
-    source, target = boxes[edge[0]], boxes[edge[1]]
-    start = (source.x + source.width / 2, source.y + source.height)
-    end = (target.x + target.width / 2, target.y + target.height)
-    return Arrow(points=(start, end), is_back=True)
 
 
 # The prefix of a branch of the tree, and of the lines below it. The second pair is for the last branch.

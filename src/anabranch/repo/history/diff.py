@@ -337,14 +337,11 @@ def _all_of(before: Table | None, after: Table | None) -> "Difference":
     from anabranch.format.compare.difference import ColumnPair, Difference
     from anabranch.format.compare.parts import all_parts
 
-    table = after if before is None else before
-    if table is None:
-        return Difference(columns=(), older=(), newer=())
-    is_added, parts = before is None, all_parts(table.version_ref)
-    columns = tuple(
-        ColumnPair(older=None if is_added else name, newer=name if is_added else None) for name in table.schema.names
-    )
-    return Difference(columns=columns, older=() if is_added else parts, newer=parts if is_added else ())
+    older, newer = (() if table is None else all_parts(table.version_ref) for table in (before, after))
+    removed, added = ([] if table is None else table.schema.names for table in (before, after))
+    columns = [ColumnPair(older=name, newer=None) for name in removed]
+    columns += [ColumnPair(older=None, newer=name) for name in added]
+    return Difference(columns=tuple(columns), older=older, newer=newer)
 
 
 def _iter_column_changes(before: Table, after: Table, pairs: "Sequence[ColumnPair]") -> Iterator[SchemaChange]:

@@ -122,17 +122,14 @@ def require_table(repo_store: RepoStore, record: CommitRecord, key: TableKey) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
+class _Step(TableChange):
     """One commit that changed the table, or froze a live branch.
 
     `main_id` is the commit of main that a live branch was based on. Only on a live branch `before` is set, because main
     may have changed the table between two commits of the branch. Elsewhere it is the state after the older step.
     """
 
-    commit: GraphCommit
-    after: TableEntry | None
     main_id: str | None
-    before: TableEntry | None
 
     @property
     def is_freeze(self) -> bool:

@@ -1,5 +1,6 @@
 """Apply a desired schema: plan it on the newest state, check the rows, stage the tables, publish one commit."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -48,17 +49,9 @@ from anabranch.repo.schema.state import (
 )
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
+from anabranch.repo.write import table_changes
 from anabranch.repo.write.homes import check_unique
 from anabranch.repo.write.staged_table import StagedTable
-from anabranch.repo.write.table_changes import (
-    add_columns,
-    alter_columns,
-    annotate,
-    drop_columns,
-    drop_index,
-    index_column,
-    set_primary_key,
-)
 from anabranch.repo.write.write_set import Change
 
 _MAX_ATTEMPTS = 20
@@ -261,77 +254,67 @@ def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
     table_writes(tx).create_tables(new)
 
 
-def _change_table(staged_table: StagedTable, *, table: TableSchema, steps: list[Step]) -> StagedTable:
+def _change_table(staged: StagedTable, *, table: TableSchema, steps: list[Step]) -> StagedTable:
     """Return a table with all steps of its plan staged."""
     new_key = next((step for step in steps if isinstance(step, ChangePrimaryKey)), None)
     if new_key is not None:
         # Columns of a primary key cannot be changed or dropped.
-        staged_table = set_primary_key(staged_table, ())
-    built = {index.chosen_name for index in built_indices(staged_table.version_ref)}
+        staged = table_changes.set_primary_key(staged, ())
+    built = {index.chosen_name for index in built_indices(staged.version_ref)}
     for step in steps:
         # An index that was declared for an empty table was never built, and exists as a note only.
         if isinstance(step, DropIndex) and step.index.chosen_name in built:
-            staged_table = drop_index(staged_table, step.index.chosen_name)
+            staged = table_changes.drop_index(staged, step.index.chosen_name)
     changes = _column_changes(steps)
     if changes:
-        staged_table = alter_columns(staged_table, changes)
+        staged = table_changes.alter_columns(staged, changes)
     # After the renames: a new column may take the name that a renamed one had.
-    staged_table = _add_columns(staged_table, [step.column for step in steps if isinstance(step, AddColumn)])
+    staged = _add_columns(staged, [step.column for step in steps if isinstance(step, AddColumn)])
     if new_key is not None:
-        staged_table = set_primary_key(staged_table, new_key.after)
-    staged_table = drop_columns(staged_table, [step.column.name for step in steps if isinstance(step, DropColumn)])
+        staged = table_changes.set_primary_key(staged, new_key.after)
+    staged = table_changes.drop_columns(staged, [step.column.name for step in steps if isinstance(step, DropColumn)])
     # Last, because notes are set by the new names of the columns, and new columns need them too.
-    staged_table = annotate(staged_table, {DESCRIPTION: table.description}, columns=notes_of_columns(table))
-    return _build_indices(staged_table, steps)
+    staged = table_changes.annotate(staged, {DESCRIPTION: table.description}, columns=notes_of_columns(table))
+    return _build_indices(staged, steps)
 
 
 def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
     """Return one change for each column, under its old name."""
-    names: dict[str, str] = {}
-    kinds: dict[str, pa.DataType] = {}
-    nullable: dict[str, bool] = {}
+    changes: dict[str, dict[str, Any]] = defaultdict(dict)
     for step in steps:
         match step:
             case RenameColumn():
-                names[step.column] = step.was
+                changes[step.column] |= {"path": step.was, "name": step.column}
             case ChangeType():
-                kinds[step.column] = Column(name=step.column, type=step.after).arrow.type
+                changes[step.column]["type"] = Column(name=step.column, type=step.after).arrow.type
             case ChangeNullability():
-                nullable[step.column] = step.nullable
-    return [
-        ColumnChange(
-            path=names.get(name, name),
-            name=name if name in names else None,
-            type=kinds.get(name),
-            nullable=nullable.get(name),
-        )
-        for name in dict.fromkeys([*names, *kinds, *nullable])
-    ]
+                changes[step.column]["nullable"] = step.nullable
+    return [ColumnChange(**{"path": name, **change}) for name, change in changes.items()]
 
 
-def _add_columns(staged_table: StagedTable, new: list[Column]) -> StagedTable:
+def _add_columns(staged: StagedTable, new: list[Column]) -> StagedTable:
     """Add columns and fill them with their defaults. A default may use another new column, which is added first."""
     empty = [column for column in new if column.default is None]
     if empty:
         # Added with nulls. `_shape_columns` makes them not null, which is refused if the table has rows.
         schema = pa.schema([column.arrow.with_nullable(True) for column in empty])  # noqa: FBT003
-        staged_table = _shape_columns(add_columns(staged_table, schema), empty)
+        staged = _shape_columns(table_changes.add_columns(staged, schema), empty)
     pending = [column for column in new if column.default is not None]
     while pending:
         expressions = {
             column.name: staging.default_expression(column.default or "", column.arrow.type) for column in pending
         }
         # If none can be computed, adding them raises the reason.
-        ready = staging.find_computable(staged_table.version_ref, expressions) or expressions
-        staged_table = add_columns(staged_table, ready)
-        staged_table = _shape_columns(staged_table, [column for column in pending if column.name in ready])
+        ready = staging.find_computable(staged.version_ref, expressions) or expressions
+        staged = table_changes.add_columns(staged, ready)
+        staged = _shape_columns(staged, [column for column in pending if column.name in ready])
         pending = [column for column in pending if column.name not in ready]
-    return staged_table
+    return staged
 
 
-def _shape_columns(staged_table: StagedTable, new: Iterable[Column]) -> StagedTable:
+def _shape_columns(staged: StagedTable, new: Iterable[Column]) -> StagedTable:
     """Set the types and the nullability of new columns."""
-    found = staged_table.version_ref.schema
+    found = staged.version_ref.schema
     changes = [
         ColumnChange(
             path=column.name,
@@ -341,19 +324,19 @@ def _shape_columns(staged_table: StagedTable, new: Iterable[Column]) -> StagedTa
         for column in new
     ]
     needed = [change for change in changes if change.type is not None or change.nullable is not None]
-    return alter_columns(staged_table, needed) if needed else staged_table
+    return table_changes.alter_columns(staged, needed) if needed else staged
 
 
-def _build_indices(staged_table: StagedTable, steps: Iterable[Step]) -> StagedTable:
-    if not staged_table.version_ref.count_rows():
-        return staged_table  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
+def _build_indices(staged: StagedTable, steps: Iterable[Step]) -> StagedTable:
+    if not staged.version_ref.count_rows():
+        return staged  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
     for step in steps:
         if isinstance(step, CreateIndex):
             index = step.index
-            staged_table = index_column(
-                staged_table, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
+            staged = table_changes.index_column(
+                staged, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
             )
-    return staged_table
+    return staged
 
 
 def _schema_with_notes(table: TableSchema) -> pa.Schema:

@@ -5,9 +5,10 @@ It is parsed into nodes that know their path and line. Everything unknown raises
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import count
 from typing import Any, NoReturn, TypeVar
 
 from anabranch.errors import InvalidInputError, InvalidSchemaError, ObjectNotFoundError
@@ -31,6 +32,7 @@ _FILES = (".yaml", ".yml", ".json")
 _Made = TypeVar("_Made")
 # Nodes are read by recursion, for which Python has a limit. No real schema is nested this deeply.
 _MAX_DEPTH = 40
+_BOOLEANS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 _DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?")
 # YAML aliases can repeat parts exponentially. No real schema has this number of nodes.
 _MAX_NODES = 100_000
@@ -296,57 +298,54 @@ def _parse_yaml(text: str) -> Node:
         raise InvalidSchemaError(
             "the schema is empty", hint="start with 'tables:', or print a schema with `schema_show()`"
         )
-    return _YamlReader(yaml).read(root)
+    return _read_yaml(root, count(1))
 
 
-class _YamlReader:
-    def __init__(self, yaml: Any) -> None:
-        self._yaml = yaml
-        self._boolean = yaml.SafeLoader.bool_values
-        self._nodes = 0
+def _read_yaml(node: Any, numbers: Iterator[int], *, path: str = "", depth: int = 0) -> Node:
+    _check_depth(depth)
+    if next(numbers) > _MAX_NODES:
+        raise InvalidSchemaError(f"the schema has more than {_MAX_NODES} parts", hint="repeat fewer parts")
+    value: dict[str, Node] | tuple[Node, ...] | str | bool | None
+    match node.id:
+        case "mapping":
+            value = _read_mapping(node, numbers, path=path, depth=depth)
+        case "sequence":
+            items = enumerate(node.value)
+            value = tuple(_read_yaml(item, numbers, path=f"{path}[{n}]", depth=depth + 1) for n, item in items)
+        case _:
+            value = _read_scalar(node)
+    return Node(path=path, line=node.start_mark.line + 1, value=value)
 
-    def read(self, node: Any, *, path: str = "", depth: int = 0) -> Node:
-        line = node.start_mark.line + 1
-        _check_depth(depth)
-        self._nodes += 1
-        if self._nodes > _MAX_NODES:
-            raise InvalidSchemaError(f"the schema has more than {_MAX_NODES} parts", hint="repeat fewer parts")
-        if isinstance(node, self._yaml.MappingNode):
-            return Node(path=path, line=line, value=self._read_mapping(node, path=path, depth=depth))
-        if isinstance(node, self._yaml.SequenceNode):
-            items = (
-                self.read(item, path=f"{path}[{number}]", depth=depth + 1) for number, item in enumerate(node.value)
-            )
-            return Node(path=path, line=line, value=tuple(items))
-        return Node(path=path, line=line, value=self._scalar(node))
 
-    def _read_mapping(self, node: Any, *, path: str, depth: int) -> dict[str, Node]:
-        found: dict[str, Node] = {}
-        for key, item in node.value:
-            here = Node(path=path, line=key.start_mark.line + 1, value=None)
-            if not isinstance(key, self._yaml.ScalarNode):
-                here.fail("a name must be a text", hint="use text for names")
-            # It would be read as a table or column with the name '<<'.
-            if key.tag == "tag:yaml.org,2002:merge":
-                here.fail("the merge key '<<' is not supported", hint="write the entries out")
-            # PyYAML keeps the last of two equal names without an error. The plan would then drop what only the first
-            # one declares.
-            if key.value in found:
-                here.fail(f"{key.value!r} is given twice", hint="keep one of them")
-            read = self.read(item, path=_join(path, key.value), depth=depth + 1)
-            # Use the line of the name: a long value may start on a later line.
-            found[key.value] = Node(path=read.path, line=here.line, value=read.value)
-        return found
+def _read_mapping(node: Any, numbers: Iterator[int], *, path: str, depth: int) -> dict[str, Node]:
+    found: dict[str, Node] = {}
+    for key, item in node.value:
+        here = Node(path=path, line=key.start_mark.line + 1, value=None)
+        if key.id != "scalar":
+            here.fail("a name must be a text", hint="use text for names")
+        # It would be read as a table or column with the name '<<'.
+        if key.tag == "tag:yaml.org,2002:merge":
+            here.fail("the merge key '<<' is not supported", hint="write the entries out")
+        # PyYAML keeps the last of two equal names without an error. The plan would then drop what only the first one
+        # declares.
+        if key.value in found:
+            here.fail(f"{key.value!r} is given twice", hint="keep one of them")
+        # Use the line of the name: a long value may start on a later line.
+        found[key.value] = replace(
+            _read_yaml(item, numbers, path=_join(path, key.value), depth=depth + 1), line=here.line
+        )
+    return found
 
-    def _scalar(self, node: Any) -> str | bool | None:
-        match node.tag.rpartition(":")[2]:
-            case "null":
-                return None
-            # A value with the tag `!!bool` may be any text.
-            case "bool" if node.value.lower() in self._boolean:
-                return bool(self._boolean[node.value.lower()])
-            case _:
-                return str(node.value)
+
+def _read_scalar(node: Any) -> str | bool | None:
+    match node.tag.rpartition(":")[2]:
+        case "null":
+            return None
+        # A value with the tag `!!bool` may be any text.
+        case "bool" if node.value.lower() in _BOOLEANS:
+            return _BOOLEANS[node.value.lower()]
+        case _:
+            return str(node.value)
 
 
 def _parse_values(value: Any, *, path: str = "", depth: int = 0) -> Node:
