@@ -7,7 +7,9 @@ into the other. Commit summaries list the changed tables, so commits that did no
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+import pyarrow as pa
 
 from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryError, TableNotFoundError
 from anabranch.ids import MAIN, TableKey
@@ -18,10 +20,6 @@ from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, Ta
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.storage.requests import in_parallel
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 # The number of commits that are read in parallel.
 _BATCH_SIZE = 64
@@ -49,8 +47,6 @@ class CommitChanges(CommitStep):
 
     def iter_batches(self) -> "pa.RecordBatchReader":
         """Return a reader of the changed rows: `commit`, `version` and `time`, then the columns of `TableDiff`."""
-        import pyarrow as pa
-
         rows = self.diff.iter_batches()
         constants = {
             "commit": pa.scalar(self.commit.graph_commit_id),

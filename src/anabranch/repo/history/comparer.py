@@ -6,17 +6,15 @@ A few rows are compared in memory by numpy, more rows by DuckDB in this process,
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import Protocol, assert_never
+
+import pyarrow as pa
 
 from anabranch.errors import MissingDependencyError
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.compare.parts import Part, count_parts, iter_parts, split_parts
 from anabranch.format.staging import VersionRef
 from anabranch.repo.log.validation import checked_choice
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 # A Spark session takes ten seconds to start. In that time DuckDB compares this number of rows, in about 2 GB of memory.
 MANY_ROWS = 5_000_000
@@ -29,18 +27,16 @@ class Rows(Protocol):
     """
 
     @property
-    def schema(self) -> "pa.Schema":
+    def schema(self) -> pa.Schema:
         """The columns, without `_rowid` and `_rowaddr`."""
-        ...
 
     @property
     def rows(self) -> int: ...
 
-    def read(self) -> "Iterator[pa.RecordBatch]": ...
+    def read(self) -> Iterator[pa.RecordBatch]: ...
 
     def split(self, *, rows: int) -> "Sequence[Rows]":
         """Split the rows into pieces of about `rows` rows each."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +49,14 @@ class RowSide:
     with_addresses: bool = False
 
     @property
-    def schema(self) -> "pa.Schema":
+    def schema(self) -> pa.Schema:
         return self.version_ref.row_schema
 
     @property
     def rows(self) -> int:
         return count_parts(self.parts)
 
-    def read(self, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
+    def read(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Read the rows: all their columns, or some."""
         return iter_parts(
             self.version_ref,
@@ -91,18 +87,16 @@ class RowComparison:
     unchanged: frozenset[str] = frozenset()
 
     @property
-    def sides(self) -> "tuple[Rows | None, ...]":
+    def sides(self) -> tuple[Rows | None, ...]:
         return self.older, self.newer
 
     @property
-    def schema(self) -> "pa.Schema":
+    def schema(self) -> pa.Schema:
         """The schema of the rows that differ, as `RowComparer.compare` returns them."""
-        import pyarrow as pa
-
         fields = [("change", pa.string()), ("columns", pa.list_(pa.string()))]
         return pa.schema([*fields, ("before", row_type(self.older)), ("after", row_type(self.newer))])
 
-    def with_sides(self, sides: "Sequence[Rows | None]") -> "RowComparison":
+    def with_sides(self, sides: Sequence[Rows | None]) -> "RowComparison":
         """Return the same comparison for other rows."""
         older, newer = sides
         return replace(self, older=older, newer=newer)
@@ -144,14 +138,12 @@ class RowMerge:
     keys: Sequence[ColumnTriple]
 
     @property
-    def sides(self) -> "tuple[Rows | None, ...]":
+    def sides(self) -> tuple[Rows | None, ...]:
         return self.base_of_source, self.source, self.base_of_target, self.target
 
     @property
-    def schema(self) -> "pa.Schema":
+    def schema(self) -> pa.Schema:
         """The schema of the matched rows, as `RowComparer.merge` returns them."""
-        import pyarrow as pa
-
         number, numbers = pa.uint64(), pa.list_(pa.int32())
         return pa.schema(
             [
@@ -168,7 +160,7 @@ class RowMerge:
             ]
         )
 
-    def with_sides(self, sides: "Sequence[Rows | None]") -> "RowMerge":
+    def with_sides(self, sides: Sequence[Rows | None]) -> "RowMerge":
         """Return the same comparison for other rows."""
         base_of_source, source, base_of_target, target = sides
         return replace(self, base_of_source=base_of_source, source=source, base_of_target=base_of_target, target=target)
@@ -200,13 +192,11 @@ class RowComparer(Protocol):
 
     def count(self, comparison: RowComparison) -> TableCounts:
         """Count the rows that differ."""
-        ...
 
-    def compare(self, comparison: RowComparison) -> "pa.RecordBatchReader":
+    def compare(self, comparison: RowComparison) -> pa.RecordBatchReader:
         """Return a reader of the rows that differ: `change`, `columns`, and `before` and `after` as structs."""
-        ...
 
-    def merge(self, merge: RowMerge) -> "pa.RecordBatchReader":
+    def merge(self, merge: RowMerge) -> pa.RecordBatchReader:
         """Return a reader of the rows that the source changed, with the change of the target. New rows come last.
 
         - `source_change`: 'inserted', 'updated' or 'deleted'. `target_change`: the same, or null if the target did not
@@ -221,7 +211,6 @@ class RowComparer(Protocol):
           same columns, at least one of them. `conflicts`: the indices of the columns that both sides changed to
           different values.
         """
-        ...
 
 
 class BucketingComparer(RowComparer, Protocol):
@@ -230,15 +219,12 @@ class BucketingComparer(RowComparer, Protocol):
     @property
     def hashing(self) -> str:
         """The hash function of the buckets. Bucket numbers of different hash functions cannot be combined."""
-        ...
 
-    def find_buckets(self, question: RowComparison | RowMerge, *, side: int, buckets: int) -> "pa.Array":
+    def find_buckets(self, question: RowComparison | RowMerge, *, side: int, buckets: int) -> pa.Array:
         """Return the bucket of each row of a side. Rows with equal keys (without keys: equal rows) share a bucket."""
-        ...
 
-    def cancel(self, comparison: RowComparison) -> "Iterator[tuple[int, pa.RecordBatch]]":
+    def cancel(self, comparison: RowComparison) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows without an equal row on the other side, with `_rowid`, and the number of their side."""
-        ...
 
 
 class LargeComparer(RowComparer, Protocol):
@@ -247,13 +233,10 @@ class LargeComparer(RowComparer, Protocol):
     @property
     def is_ready(self) -> bool:
         """Whether everything that the comparer needs is available."""
-        ...
 
 
-def row_type(rows: Rows | None) -> "pa.DataType":
+def row_type(rows: Rows | None) -> pa.DataType:
     """Return the type of a whole row. Any column may be null in it: in a row that does not exist."""
-    import pyarrow as pa
-
     return pa.struct([] if rows is None else [(field.name, field.type) for field in rows.schema])
 
 
@@ -284,10 +267,10 @@ class AutoComparer:
     def count(self, comparison: RowComparison) -> TableCounts:
         return self._choose(comparison).count(comparison)
 
-    def compare(self, comparison: RowComparison) -> "pa.RecordBatchReader":
+    def compare(self, comparison: RowComparison) -> pa.RecordBatchReader:
         return self._choose(comparison).compare(comparison)
 
-    def merge(self, merge: RowMerge) -> "pa.RecordBatchReader":
+    def merge(self, merge: RowMerge) -> pa.RecordBatchReader:
         return self._choose(merge).merge(merge)
 
     def _choose(self, question: RowComparison | RowMerge) -> RowComparer:

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from anabranch.display import NULL, Cell, cell_of, draw_cell, html_line, in_notebook
 from anabranch.format.arrow_types import python_values
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from anabranch.repo.history.comparer import TableCounts
     from anabranch.repo.snapshot import Table
 
@@ -160,7 +161,7 @@ class DrawnDiff(Protocol):
     def counts(self) -> "TableCounts": ...
     @property
     def rows_to_compare(self) -> int: ...
-    def iter_batches(self) -> "pa.RecordBatchReader": ...
+    def iter_batches(self) -> pa.RecordBatchReader: ...
 
 
 def draw_diff(title: str, tables: Sequence[DrawnDiff]) -> str:
@@ -215,10 +216,8 @@ def list_columns(diff: DrawnDiff) -> list[str]:
     return [*newer, *(name for name in older if name not in newer and name not in renamed)]
 
 
-def first_changes(diff: DrawnDiff, most: int) -> "pa.Table":
+def first_changes(diff: DrawnDiff, most: int) -> pa.Table:
     """Return the first changes in the order of the primary key. Only these and one batch are in memory."""
-    import pyarrow as pa
-
     reader = diff.iter_batches()
     first = reader.schema.empty_table()
     for batch in reader:
@@ -227,11 +226,8 @@ def first_changes(diff: DrawnDiff, most: int) -> "pa.Table":
     return first
 
 
-def _sorted(diff: DrawnDiff, changes: "pa.Table") -> "pa.Table":
+def _sorted(diff: DrawnDiff, changes: pa.Table) -> pa.Table:
     """Sort changes by the primary key. Without one, or if it cannot be sorted, keep their order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     sides = [(side, table) for side, table in (("after", diff.after), ("before", diff.before)) if table is not None]
     if len({len(table.primary_key) for _, table in sides}) != 1 or not sides[0][1].primary_key:
         return changes
@@ -250,7 +246,7 @@ def _sorted(diff: DrawnDiff, changes: "pa.Table") -> "pa.Table":
         return changes
 
 
-def draw_rows(diff: DrawnDiff, changes: "pa.Table", names: Sequence[str]) -> str:
+def draw_rows(diff: DrawnDiff, changes: pa.Table, names: Sequence[str]) -> str:
     """Return changes as the content of a table with some columns. An updated row has its changed cells twice."""
     keys = key_columns(diff)
     heads = "".join(
@@ -279,10 +275,8 @@ def _draw_cell(kind: str, before: Cell, after: Cell, *, is_changed: bool) -> str
     return f"<td{_NUM if one.is_number else ''}>{draw_cell(one)}</td>"
 
 
-def _values(changes: "pa.Table", side: str, names: Sequence[str]) -> list[list[Any] | None]:
+def _values(changes: pa.Table, side: str, names: Sequence[str]) -> list[list[Any] | None]:
     """Return the values of columns on one side, None for a column that this side does not have."""
-    import pyarrow.compute as pc
-
     rows = changes.column(side).combine_chunks()
     known = rows.type.names
     return [python_values(pc.struct_field(rows, [name])) if name in known else None for name in names]
