@@ -78,7 +78,10 @@ def lay_out_lanes(nodes: Iterable[Node], *, start: int = 0) -> list[LaneRow]:
             steps.append(_Step(node.id, lane, (*passing, *lanes.leave(node, lane))))
     if not steps:
         return []
-    lines = [_lines_between(upper, lower) for upper, lower in pairwise(steps)]
+    lines = [
+        tuple((line.start, lower.lane if line.wanted == lower.id else line.lane) for line in upper.lines)
+        for upper, lower in pairwise(steps)
+    ]
     last = tuple((line.start, line.lane) for line in steps[-1].lines)
     rows = [
         LaneRow(id=step.id, lane=step.lane, above=above, below=below)
@@ -148,10 +151,6 @@ class _Lanes:
             return heappop(self._free)
         self._count += 1
         return self._count - 1
-
-
-def _lines_between(upper: _Step, lower: _Step) -> tuple[tuple[int, int], ...]:
-    return tuple((line.start, lower.lane if line.wanted == lower.id else line.lane) for line in upper.lines)
 
 
 ROW_HEIGHT = 30

@@ -169,7 +169,10 @@ class _RowReader:
         entry = states.entry(number)
         if entry is None:
             return number
-        found = self._sighting_beside(entry)
+        found = self._sighting(entry)
+        if found is None:
+            # The key had another number of columns or another type. Nothing is known of the row.
+            found = Sighting(contents=read_contents_of(_version_ref(self._config, entry)), row=None, fragment=None)
         alike = states.last_alike(number, partial(_has_same_row, states, entry, found))
         older = states.entry(alike)
         if alike > number and older is not None:
@@ -180,15 +183,6 @@ class _RowReader:
             # these two differ.
             self._last, self._known = (older, moved), {older.state: moved}
         return alike
-
-    def _sighting_beside(self, entry: TableEntry) -> Sighting:
-        if entry.state not in self._known:
-            self._known[entry.state] = self._read(entry, self._read_contents(entry))
-        found = self._known[entry.state]
-        if found is None:
-            # The key had another number of columns or another type. Nothing is known of the row.
-            found = Sighting(contents=read_contents_of(_version_ref(self._config, entry)), row=None, fragment=None)
-        return found
 
     def _read_contents(self, entry: TableEntry) -> Contents | NotFoundError:
         try:
@@ -201,7 +195,7 @@ class _RowReader:
             return None
         state = entry.state
         if state not in self._known:
-            self._known[state] = self._read(entry, self._contents[state])
+            self._known[state] = self._read(entry, self._contents.get(state) or self._read_contents(entry))
         return self._known[state]
 
     def _read(self, entry: TableEntry, contents: Contents | NotFoundError) -> Sighting | None:
