@@ -255,15 +255,14 @@ class OpenBranch:
 
     def _find_commit_id(self, ref: str) -> str | None:
         """Return the id of the commit that a ref names, or None if the ref is a time."""
-        try:
+        with suppress(InvalidNameError):
             return str(CommitId.parse(ref))
-        except InvalidNameError:
-            pass
         try:
             # A date is also a valid name of a tag. If both are possible, the tag wins.
             return self.repository.tag_get(str(TagName.parse(ref))).commit_id
         except (InvalidNameError, TagNotFoundError):
-            if _is_time(ref):
+            with suppress(ValueError):
+                datetime.fromisoformat(ref)
                 return None
             raise CommitNotFoundError(
                 f"no commit, tag or time {ref!r} exists",
@@ -284,14 +283,6 @@ def retried(action: Callable[[], _Result], *, seconds: float) -> _Result:
         # A random pause: writers that failed together would otherwise retry together.
         time.sleep(random.uniform(0, pause))  # noqa: S311 - not for security
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-
-
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def adopt(rows: BranchRows, project_id: str, info: BranchInfo) -> None:

@@ -3,10 +3,10 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -26,7 +26,7 @@ from anabranch.repo.log.commits import Once
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH, Token
-from anabranch.server.database import Change, Database, Insert, Statement
+from anabranch.server.database import Database, Insert, Statement
 from anabranch.server.envelope import answer_error, status_of, without_data_folder
 
 # Names in the metadata of commits.
@@ -88,12 +88,6 @@ _KEPT_HEADERS = ("content-type", "location")
 _SWEEP_SECONDS = 60.0
 
 
-class Record(Protocol):
-    """Write changes and the audit event of the current request in one transaction."""
-
-    def __call__(self, changes: Sequence[Change], *, status: int) -> None: ...
-
-
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -116,7 +110,7 @@ class Asked:
 
 
 class IdempotencyKeys:
-    """The requests with a key, and their answers.
+    """The requests with a key, and their answers. `record` writes the last changes of a request, and its audit event.
 
     A row is written before the work, and its answer after it. If a row has no answer, the process stopped during the
     work: the next attempt searches for the commit of the first.
@@ -127,7 +121,7 @@ class IdempotencyKeys:
         database: Database,
         *,
         open_repository: Callable[[str], Repository],
-        record: Record,
+        record: Callable[..., None],
         clock: Callable[[], datetime],
         seconds: float,
     ) -> None:

@@ -30,7 +30,6 @@ from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.load_steps import LoadMode, LoadReport, OnDuplicate
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
-from anabranch.repo.snapshot import Table
 from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.branch import OpenBranch, retried
 from anabranch.server.branches import Branches
@@ -186,7 +185,10 @@ class Imports:
         _check_unpacked_size(order.upload, self._limits)
         with collect_warnings() as warnings:
             loaded = retried(lambda: self._load(order, job, report), seconds=self._limits.job_retry_seconds)
-        self._note_copies(branch)
+        try:
+            self._branches.note_copies(branch)
+        except Exception:  # noqa: BLE001 - the import is committed, and the rows are updated again when they are read
+            _log.exception("the copied tables of branch %s could not be recorded", branch.branch_id)
         commit_id = loaded.commit_id or branch.snapshot().id
         return {
             "job_id": job.id,
@@ -201,31 +203,24 @@ class Imports:
         branch, options, upload = order.branch, order.options, order.upload
         # A load creates a missing table, but an import must not.
         table = find_table(branch.snapshot(), order.key)
+        mode = LoadMode.OVERWRITE
+        if options.incremental:
+            mode = LoadMode.UPSERT if table.primary_key else LoadMode.APPEND
+        # Spark takes seconds to start, which only a large file outweighs.
+        is_large = upload.size_bytes >= self._limits.spark_from_bytes
         return branch.repository.load(
             str(order.key),
             upload.path,
             format=format_of(options.format, upload),
-            mode=_mode_of(options, table),
+            mode=mode,
             branch=branch.name,
             csv=options.csv,
             on_duplicate=OnDuplicate.LAST if options.dedup else OnDuplicate.REFUSE,
-            engine=self._engine_for(upload),
+            engine=Choice.SPARK if is_large and find_spec("pyspark") is not None else Choice.LOCAL,
             message=f"Import {upload.name} into {order.key}",
             metadata={**branch.metadata, JOB_ID: job.id},
             progress=progress_callback(report),
         )
-
-    def _engine_for(self, upload: Upload) -> Choice:
-        # Spark takes seconds to start, which only a large file outweighs.
-        is_large = upload.size_bytes >= self._limits.spark_from_bytes
-        return Choice.SPARK if is_large and find_spec("pyspark") is not None else Choice.LOCAL
-
-    def _note_copies(self, branch: OpenBranch) -> None:
-        """Update the rows of copied tables. A failure is only logged: the import is committed."""
-        try:
-            self._branches.note_copies(branch)
-        except Exception:  # noqa: BLE001 - the rows are updated again when they are read
-            _log.exception("the copied tables of branch %s could not be recorded", branch.branch_id)
 
 
 def format_of(wanted: RowFormat | None, upload: Upload) -> FileFormat:
@@ -269,12 +264,6 @@ def _check_unpacked_size(upload: Upload, limits: Limits) -> None:
         )
 
 
-def _mode_of(options: ImportOptions, table: Table) -> LoadMode:
-    if not options.incremental:
-        return LoadMode.OVERWRITE
-    return LoadMode.UPSERT if table.primary_key else LoadMode.APPEND
-
-
 def _rows_at(repository: Repository, commit_id: str, key: TableKey) -> int:
     return EngineAccess(repository).published_snapshot_of(commit_id)[str(key)].count_rows()
 
@@ -306,13 +295,11 @@ def errors_about(upload: Upload) -> Iterator[None]:
             case KeyConflictError():
                 hint = "keep one row per key, or use dedup=true to keep the last; nothing was changed"
                 raise KeyConflictError(problem, hint=hint, details=details) from err
-            case DamagedFileError() if problem != err.problem:
+            case DamagedFileError() | SchemaMismatchError() if problem != err.problem:
                 # The uploaded file is damaged, not the stored data, so this is an error of the client.
+                kind = BadRecordError if isinstance(err, DamagedFileError) else SchemaMismatchError
                 details = {"file": upload.name, "line": None, "reason": problem}
-                raise BadRecordError(problem, hint=err.hint, details=details) from err
-            case SchemaMismatchError() if problem != err.problem:
-                details = {"file": upload.name, "line": None, "reason": problem}
-                raise SchemaMismatchError(problem, hint=err.hint, details=details) from err
+                raise kind(problem, hint=err.hint, details=details) from err
             case _ if problem != err.problem:
                 found = err.reworded(problem)
                 found.details = details

@@ -4,8 +4,6 @@ Dev branches are not merged over HTTP, as their specification demands. The branc
 merged here were created by the library, the command line or Spark.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from itertools import islice
 from typing import Annotated, Any
 
@@ -217,12 +215,15 @@ def merge_branches(call: ProjectToChange, body: MergeOrder, request: Request) ->
         return Merged(commit=Commit.model_validate(made), plan=None)
     # A put of an earlier attempt that timed out may still arrive. Then publishing finds it and changes nothing.
     handle = publishing_once(repository, None if attempt is None else attempt.once(body.into))
-    with _conflicts_in_details():
+    metadata = {**body.metadata, "token_id": call.token.id}
+    if attempt is not None:
+        metadata[IDEMPOTENCY_KEY] = attempt.digest
+    try:
         result = handle.merge(
             body.source,
             body.into,
             message=body.message,
-            metadata={**body.metadata, **_metadata(call, attempt)},
+            metadata=metadata,
             expected_head=body.expected_head,
             expected_source=body.expected_source,
             squash=body.squash,
@@ -230,6 +231,11 @@ def merge_branches(call: ProjectToChange, body: MergeOrder, request: Request) ->
             keep_decisions=body.keep_decisions,
             **_decisions(call, body),
         )
+    except MergeConflictError as err:
+        shown = [MergeConflict.model_validate(conflict).model_dump(mode="json") for conflict in err.conflicts]
+        err.details = {**err.details, "conflict_count": err.count, "conflicts": shown}
+        err.hint = "list them with /merges/conflicts, then send a strategy, resolvers or resolutions"
+        raise
     commit = None if result.commit is None else Commit.model_validate(result.commit)
     return Merged(commit=commit, plan=Plan.model_validate(result.plan))
 
@@ -269,20 +275,3 @@ def _read_file(call: ProjectCall, file_id: str) -> list[dict[str, Any]]:
             hint="upload a smaller file without compression",
         )
     return read_resolutions(upload.path.read_bytes(), name=upload.name)
-
-
-def _metadata(call: ProjectCall, attempt: Attempt | None) -> Mapping[str, str]:
-    found = {"token_id": call.token.id}
-    return found if attempt is None else {**found, IDEMPOTENCY_KEY: attempt.digest}
-
-
-@contextmanager
-def _conflicts_in_details() -> Iterator[None]:
-    """Add the first conflicts to the details of the error."""
-    try:
-        yield
-    except MergeConflictError as err:
-        shown = [MergeConflict.model_validate(conflict).model_dump(mode="json") for conflict in err.conflicts]
-        err.details = {**err.details, "conflict_count": err.count, "conflicts": shown}
-        err.hint = "list them with /merges/conflicts, then send a strategy, resolvers or resolutions"
-        raise

@@ -112,13 +112,17 @@ class LimitingMiddleware:
                     await send(message)
                     extend(message)
 
-                is_upload = _is_upload(scope)
+                is_form = _header(scope, b"content-type").startswith(b"multipart/")
+                # By path too: other routes would keep a form in memory.
+                is_upload = is_form and scope["path"].endswith(_UPLOAD_PATHS)
                 most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
-                if is_known:  # without a token the answer is 401, whatever the body is
-                    _refuse_announced(scope, most)
+                length = _header(scope, b"content-length")
+                # Without a token the answer is 401, whatever the body is.
+                if is_known and length.isdigit() and int(length) > most:
+                    raise _too_large(most)
                 # Uploads go to disk piece by piece. Other bodies are kept in memory until the request ends.
                 held = None if is_upload else self._bodies
-                values = None if _is_form_of_files(scope) else self._limits.body_values
+                values = None if is_form else self._limits.body_values
                 body = _Body(receive, limits=self._limits, most=most, most_values=values, held=held, on_message=extend)
                 try:
                     await self._app(scope, body.receive, send_and_extend)
@@ -255,21 +259,6 @@ class _Body:
 
 def _header(scope: Scope, name: bytes) -> bytes:
     return next((value for key, value in scope["headers"] if key == name), b"")
-
-
-def _is_form_of_files(scope: Scope) -> bool:
-    return _header(scope, b"content-type").startswith(b"multipart/")
-
-
-def _is_upload(scope: Scope) -> bool:
-    # By path too: other routes would keep a form in memory.
-    return scope["path"].endswith(_UPLOAD_PATHS) and _is_form_of_files(scope)
-
-
-def _refuse_announced(scope: Scope, most: int) -> None:
-    length = _header(scope, b"content-length")
-    if length.isdigit() and int(length) > most:
-        raise _too_large(most)
 
 
 def _too_large(most: int) -> TooLargeError:

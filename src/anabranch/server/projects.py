@@ -4,7 +4,7 @@ import logging
 import secrets
 import shutil
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 
 import anabranch
 from anabranch.errors import BusyError, ProjectExistsError, ProjectNotFoundError
+from anabranch.format.home import BoundedCache
 from anabranch.repo.repository import Repository
 from anabranch.server.database import Database, row_of
 from anabranch.server.routing import Body, ForAdmin, FreeName, FreeText, ProjectToEnd, ProjectToRead, make_router
@@ -67,7 +68,7 @@ class ProjectRows:
         return sorted(self._known.values(), key=lambda project: (project.created_at, project.id))
 
     def begin(self, intent: Intent) -> None:
-        self._database.insert("intents", {**row_of(intent), "kind": str(intent.kind)})
+        self._database.insert("intents", row_of(intent))
 
     def intents(self) -> list[Intent]:
         rows = self._database.read("SELECT * FROM intents ORDER BY begun_at")
@@ -110,8 +111,7 @@ class Projects:
         self._tokens = tokens
         self._clock = clock
         self._changing = threading.Lock()
-        self._handles: OrderedDict[tuple[str, datetime, str | None], Repository] = OrderedDict()
-        self._opening = threading.Lock()
+        self._handles: BoundedCache[tuple[str, datetime, str | None], Repository] = BoundedCache(_HANDLES)
         self._users: Counter[str] = Counter()
         self._ending: set[str] = set()
         self._changed = threading.Condition()
@@ -201,19 +201,12 @@ class Projects:
         """Return the repository of a project, opened for an actor."""
         # The time of creation is part of the key: a project that was deleted and created again is another one.
         key = (project_id, self.get(project_id).created_at, actor)
-        with self._opening:
-            found = self._handles.get(key)
-            if found is not None:
-                self._handles.move_to_end(key)
-                return found
-        # Opened without the lock, so that requests for other projects do not wait. Two handles of one project do no
-        # harm.
-        opened = anabranch.open(self._settings.project_folder(project_id), actor=actor)
-        with self._opening:
-            self._handles[key] = opened
-            if len(self._handles) > _HANDLES:
-                self._handles.popitem(last=False)
-        return opened
+        found = self._handles.find(key)
+        if found is None:
+            # Without a lock, so that requests for other projects do not wait. Two handles of one project do no harm.
+            found = anabranch.open(self._settings.project_folder(project_id), actor=actor)
+        self._handles.keep(key, found)  # again, so that a handle in use is the last to be dropped
+        return found
 
     def recover(self) -> None:
         """Finish the deletions that a crash interrupted, and remove projects that were not completely created."""
@@ -239,9 +232,7 @@ class Projects:
             folder.rename(left)
             # The rows are deleted on disk, and a folder without a row would keep its id from being used again.
             sync(folders=[str(self._settings.data)])
-        with self._opening:
-            for key in [key for key in self._handles if key[0] == intent.project_id]:
-                del self._handles[key]
+        self._handles.forget(lambda key: key[0] == intent.project_id)
         # Before the id can be used again: the tokens would be valid for the new project.
         self._tokens.revoke_all(project_id=intent.project_id)
         shutil.rmtree(self._settings.files_folder / intent.project_id, ignore_errors=True)
