@@ -115,11 +115,11 @@ class _Survey:
 
     def find(self) -> Reach:
         parents = self._parents()
-        tagged = self._tagged()
+        tagged, marked = self._tagged()
         wanted = self._wanted.places | tagged
         homes = self._kept_homes({home for home, _ in wanted}, parents)
-        foreign = tagged.union(self._external_versions())
-        kept = {*wanted, *self._kept_ordinary(homes), *foreign, *self._marked(homes)}
+        foreign = tagged.union(place for place in self._manifests if _is_foreign(place[0]))
+        kept = {*wanted, *self._kept_ordinary(homes), *foreign, *(marked if homes else ())}
         users = self._users(kept, lambda file: self._reader.read(file).below)
         chained = self._chained(self._wanted.without_key & users.keys()) - kept
         # Their rows are not read: only their transactions are, to follow what was made from what.
@@ -127,11 +127,14 @@ class _Survey:
         kept |= chained
         needed = frozenset().union(*users.values())
         dead = sorted(self._iter_dead(homes, kept, needed, parents), key=lambda found: (found.rank, found.path))
+        sizes = {file.path: file.size for file in self._files.files}
+        # A version can be read without its transaction file, which a power loss or native cleanup may have removed.
+        unfound = (path for path in needed if path not in sizes and "_transactions/" not in path)
         return Reach(
             dead=tuple(dead),
-            missing=tuple(sorted({*self._missing, *self._unfound(needed)})),
+            missing=tuple(sorted({*self._missing, *unfound})),
             users=users,
-            sizes={file.path: file.size for file in self._files.files},
+            sizes=sizes,
             foreign=foreign,
             is_needed=bool(homes),
         )
@@ -148,21 +151,19 @@ class _Survey:
             self._missing.append(branch_ref_path(name))
             return None
 
-    def _tagged(self) -> frozenset[VersionKey]:
-        """The versions that Lance tags hold, for clones of the dataset and for external users."""
+    def _tagged(self) -> tuple[frozenset[VersionKey], frozenset[VersionKey]]:
+        """The versions that Lance tags hold, for clones of the dataset and for external users.
+
+        Also the version by which the dataset is marked as managed.
+        """
         if not any(file.kind is LayoutKind.TAG_REF for file in self._files.files):
-            return frozenset()
+            return frozenset(), frozenset()
         tags = list_tags(self._root)
         # Nothing else records what an unreadable tag holds.
         self._missing.extend(file.path for file in tags.unreadable)
-        return frozenset((tag.branch, tag.version) for tag in tags if tag.name != MANAGED_TAG)
-
-    def _marked(self, homes: frozenset[str | None]) -> frozenset[VersionKey]:
-        """The version by which the dataset is marked as managed, while anything of it is needed."""
-        if not homes or not any(file.path == _MANAGED_PATH for file in self._files.files):
-            return frozenset()
-        marks = (tag for tag in list_tags(self._root) if tag.name == MANAGED_TAG)
-        return frozenset((tag.branch, tag.version) for tag in marks) & self._manifests.keys()
+        tagged = frozenset((tag.branch, tag.version) for tag in tags if tag.name != MANAGED_TAG)
+        marked = frozenset((tag.branch, tag.version) for tag in tags if tag.name == MANAGED_TAG)
+        return tagged, marked & self._manifests.keys()
 
     def _kept_homes(self, used: set[str | None], parents: Mapping[str, str | None]) -> frozenset[str | None]:
         """The homes in use, those of external branches or of work in flight, and all that they were forked from."""
@@ -189,9 +190,6 @@ class _Survey:
             since = self._wanted.since.get(home, newest)
             # The newest stays in any case: without an ordinary version the home cannot be opened.
             yield from ((home, version) for version in found if version >= min(since, newest))
-
-    def _external_versions(self) -> Iterator[VersionKey]:
-        return (place for place in self._manifests if _is_foreign(place[0]))
 
     def _users(
         self, places: Iterable[VersionKey], read: Callable[[LayoutFile], frozenset[str]]
@@ -235,11 +233,6 @@ class _Survey:
             self._missing.append(self._manifests[place].path)
             return _NOWHERE
         return _NOWHERE if before is None else (before.home.branch, before.version)
-
-    def _unfound(self, needed: frozenset[str]) -> Iterator[str]:
-        # A version can be read without its transaction file, which a power loss or native cleanup may have removed.
-        there = {file.path for file in self._files.files}
-        return (path for path in needed if path not in there and "_transactions/" not in path)
 
     def _iter_dead(
         self,

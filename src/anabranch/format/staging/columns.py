@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 
 import lance
 import pyarrow as pa
-from lance.fragment import FragmentMetadata
-from lance.schema import LanceSchema
 
 from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
@@ -73,7 +71,7 @@ def add_columns(
     for name in names:
         tree = tree.replaced(replace(_find(tree, name), nullable=True))
     tree = with_ids_of_added(tree, names, column_ids or {})
-    return _stage_merged(version_ref, dataset, [metadata for metadata, _ in merged], tree)
+    return stage(dataset, version_ref, lance.LanceOperation.Merge([one for one, _ in merged], tree.to_lance()))
 
 
 def add_defaults(version_ref: VersionRef, fields: Sequence[pa.Field]) -> VersionRef:
@@ -122,7 +120,9 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
             changed = with_id_of(changed, field)
         # A cast column was added at the end. It takes the position of the old one, which this projection drops.
         after = after.replaced(changed) if cast is None else _moved(after, field, changed)
-    _require_distinct(after)
+    for field in after.fields:
+        if any(other.name == field.name for other in after.siblings(field)):
+            raise SchemaMismatchError(f"two columns would be called {field.name!r}", hint="choose another name")
     if after == before:
         return version_ref
     return stage(widened.open(), widened, lance.LanceOperation.Project(after.to_lance()))
@@ -188,12 +188,6 @@ def _check_change(
             raise SchemaMismatchError(f"column {change.path!r} holds {nulls} nulls", hint="fill them first")
 
 
-def _require_distinct(tree: FieldTree) -> None:
-    for field in tree.fields:
-        if any(other.name == field.name for other in tree.siblings(field)):
-            raise SchemaMismatchError(f"two columns would be called {field.name!r}", hint="choose another name")
-
-
 def _with_nulls_allowed(version_ref: VersionRef, names: Iterable[str]) -> VersionRef:
     """Stage the table with nulls allowed in these columns, if it must be.
 
@@ -234,7 +228,7 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
         if failures:
             raise failures[0] from None
         raise
-    return _stage_merged(version_ref, dataset, [metadata for metadata, _ in merged], FieldTree.of(merged[-1][1]))
+    return stage(dataset, version_ref, lance.LanceOperation.Merge([one for one, _ in merged], merged[-1][1]))
 
 
 def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
@@ -250,14 +244,8 @@ def _stage_empty(version_ref: VersionRef, dataset: lance.LanceDataset, columns: 
     # `max_field_id` also counts dropped columns that data files still have. With a lower id, a new column would read
     # their values.
     after = tree.with_new(new_fields(columns, first_id=dataset.max_field_id + 1))
-    return _stage_merged(version_ref, dataset, fragments, with_ids_of_added(after, columns.names, {}))
-
-
-def _stage_merged(
-    version_ref: VersionRef, dataset: lance.LanceDataset, fragments: Sequence[FragmentMetadata], tree: FieldTree
-) -> VersionRef:
-    schema: LanceSchema = tree.to_lance()
-    return stage(dataset, version_ref, lance.LanceOperation.Merge(list(fragments), schema))
+    schema = with_ids_of_added(after, columns.names, {}).to_lance()
+    return stage(dataset, version_ref, lance.LanceOperation.Merge(fragments, schema))
 
 
 def check_defaults(schema: pa.Schema, columns: Iterable[str] | None = None) -> None:
@@ -277,7 +265,10 @@ def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[
     dataset = lance.write_dataset(schema.empty_table(), "memory://defaults")
     # One plan for all is much faster on wide tables. They are planned one by one only if that fails, to find the wrong
     # one.
-    known = _types_at_once(dataset, defaults)
+    try:
+        known = computed_types(dataset, defaults)
+    except InvalidExpressionError:
+        known = None
     for name, expression in defaults.items():
         try:
             kind = (known or computed_types(dataset, {name: expression})).field(name).type
@@ -285,14 +276,6 @@ def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[
         except InvalidInputError as err:
             return name, err
     return None
-
-
-def _types_at_once(dataset: lance.LanceDataset, defaults: Mapping[str, str]) -> pa.Schema | None:
-    """The types of all expressions, if all of them can be planned."""
-    try:
-        return computed_types(dataset, defaults)
-    except InvalidExpressionError:
-        return None
 
 
 def _check(field: pa.Field, expression: str, planned: pa.DataType) -> None:

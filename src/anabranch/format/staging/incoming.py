@@ -11,7 +11,7 @@ import pyarrow.dataset as pads
 
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
-from anabranch.format.arrow_types import find_rows_table, is_blob_type, shorten, to_blobs
+from anabranch.format.arrow_types import find_rows_table, is_blob_type, is_list, shorten, to_blobs
 from anabranch.format.staging.expressions import find_default
 from anabranch.hints import suggest
 
@@ -239,31 +239,24 @@ def _is_castable(found: pa.DataType, expected: pa.DataType) -> bool:
     # A dictionary is a way to store values: pandas and polars write categories so.
     if pa.types.is_dictionary(found) or pa.types.is_dictionary(expected):
         return _is_castable(_plain_type(found), _plain_type(expected))
-    if _is_list(found) and _is_list(expected):
+    if is_list(found) and is_list(expected):
         return _is_castable(found.value_type, expected.value_type)
     if pa.types.is_struct(found) and pa.types.is_struct(expected):
         pairs = zip(found, expected, strict=False)
         return found.num_fields == expected.num_fields and all(
             a.name == b.name and _is_castable(a.type, b.type) for a, b in pairs
         )
-    return any(takes(found) and gives(expected) for takes, gives in _FAMILIES) or _is_wider(found, expected)
+    if pa.types.is_floating(found) and pa.types.is_floating(expected):
+        return bool(found.bit_width <= expected.bit_width)
+    return any(takes(found) and gives(expected) for takes, gives in _FAMILIES)
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _is_wider(found: pa.DataType, expected: pa.DataType) -> bool:
-    floats = pa.types.is_floating(found) and pa.types.is_floating(expected)
-    return floats and bool(found.bit_width <= expected.bit_width)
-
-
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -61,21 +61,24 @@ def find_repeated(rows: KeyRows, *, hashes_per_pass: int = _HASHES_PER_PASS) -> 
     """Find keys that more than one row has; refuse a key with a null in it."""
     count, example = 0, None
     for hashes in _passes(rows, hashes_per_pass):
-        repeated = _unique(hashes[1:][hashes[1:] == hashes[:-1]])
+        repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
         count += len(repeated)
-        example = example or _find_example(repeated, lambda some: _repeated_in(_rows_of(rows, some)))
+        example = example or _find_example(repeated, lambda some: repeated_in(_rows_of(rows, some)))
     return None if example is None else FoundKeys(count=count, example=example)
 
 
 def find_shared(rows: KeyRows, others: KeyRows, *, hashes_per_pass: int = _HASHES_PER_PASS) -> FoundKeys | None:
     """Find keys that some of the other rows have, too."""
+
+    def shared_by(hashes: _Words) -> pa.Table:
+        found = _rows_of(rows, hashes)
+        return found.join(_rows_of(others, hashes), keys=found.column_names, join_type="left semi")
+
     count, example = 0, None
     for hashes in _passes(rows, hashes_per_pass):
         shared = _shared_hashes(hashes, others)
         count += len(shared)
-        example = example or _find_example(
-            shared, lambda some: _shared_by(_rows_of(rows, some), _rows_of(others, some))
-        )
+        example = example or _find_example(shared, shared_by)
     return None if example is None else FoundKeys(count=count, example=example)
 
 
@@ -98,7 +101,9 @@ def _passes(rows: KeyRows, hashes_per_pass: int) -> Iterator[_Words]:
     for part in range(parts):
         found = []
         for batch in rows.read():
-            _refuse_nulls(batch)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if column.null_count:
+                    raise KeyConflictError(f"the key column {name!r} has nulls in the data", hint="fill them")
             hashes = hash_rows(batch)
             # The upper half of a hash selects the pass. Equal keys have equal hashes, so they meet in the same pass.
             found.append(hashes if parts == 1 else hashes[((hashes >> _HALF) * np.uint64(parts)) >> _HALF == part])
@@ -107,17 +112,6 @@ def _passes(rows: KeyRows, hashes_per_pass: int) -> Iterator[_Words]:
         del found
         joined.sort()
         yield joined
-
-
-def _refuse_nulls(batch: pa.RecordBatch) -> None:
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if column.null_count:
-            raise KeyConflictError(f"the key column {name!r} has nulls in the data", hint="fill them")
-
-
-def _unique(hashes: _Words) -> _Words:
-    found: _Words = np.unique(hashes)
-    return found
 
 
 def _shared_hashes(hashes: _Words, others: KeyRows) -> _Words:
@@ -134,7 +128,7 @@ def _shared_hashes(hashes: _Words, others: KeyRows) -> _Words:
         given = given[is_possible[given >> shift]]
         positions = np.minimum(np.searchsorted(hashes, given), len(hashes) - 1)
         found.append(given[hashes[positions] == given])
-    return _unique(np.concatenate(found)) if found else hashes[:0]
+    return np.unique(np.concatenate(found)) if found else hashes[:0]
 
 
 def _find_example(hashes: _Words, find: Callable[[_Words], pa.Table]) -> dict[str, Any] | None:
@@ -158,15 +152,12 @@ def _rows_of(rows: KeyRows, hashes: _Words) -> pa.Table:
     return pa.Table.from_batches(found)
 
 
-def _repeated_in(rows: pa.Table) -> pa.Table:
+def repeated_in(rows: pa.Table) -> pa.Table:
+    """Return the rows that occur more than once, each of them once."""
     counted = (
         rows.group_by(rows.column_names).aggregate([([], "count_all")]).rename_columns([*rows.column_names, _COUNT])
     )
     return counted.filter(pc.greater(counted.column(_COUNT), 1)).drop([_COUNT])
-
-
-def _shared_by(rows: pa.Table, others: pa.Table) -> pa.Table:
-    return rows.join(others, keys=rows.column_names, join_type="left semi")
 
 
 def _mixed(hashes: _Words, words: _Words) -> _Words:

@@ -17,7 +17,7 @@ from anabranch.format.lance_errors import iter_batches, lance_errors
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fragments import copy_rows, write_rows
 from anabranch.format.staging.incoming import Rows, as_reader, cast_column, fit_rows, require_columns
-from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared
+from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared, repeated_in
 from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
 
 
@@ -33,7 +33,8 @@ def are_surely_unique(rows: pa.Table) -> bool:
     if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
         return False
     chunks = [_numbers(chunk) for chunk in rows.column(0).chunks if len(chunk)]
-    if _increase(chunks):
+    increases = all((chunk[1:] > chunk[:-1]).all() for chunk in chunks)
+    if increases and all(one[-1] < other[0] for one, other in itertools.pairwise(chunks)):
         return True
     values = np.sort(np.concatenate(chunks)) if chunks else np.array([], dtype=np.int64)
     return bool((values[1:] != values[:-1]).all())
@@ -44,11 +45,6 @@ def _numbers(chunk: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     # Which number means a value does not matter here, as long as it is always the same.
     found: np.ndarray[tuple[int], np.dtype[np.int64]] = chunk.view(wide).to_numpy()
     return found
-
-
-def _increase(chunks: "list[np.ndarray[tuple[int], np.dtype[np.int64]]]") -> bool:
-    inside = all((chunk[1:] > chunk[:-1]).all() for chunk in chunks)
-    return inside and all(one[-1] < other[0] for one, other in itertools.pairwise(chunks))
 
 
 _POSITION = "__position"
@@ -67,7 +63,9 @@ def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChang
     given = _read_given(dataset, data, keys)
     _require_unique(given.select(keys))
     matched = _match(version_ref, dataset, given, keys)
-    fresh = given.take(_others(matched.positions, len(given)))
+    is_fresh = np.ones(len(given), dtype=bool)
+    is_fresh[matched.positions.to_numpy()] = False
+    fresh = given.filter(pa.array(is_fresh))
     missing = [name for name in dataset.schema.names if name not in given.column_names]
     old = _missing_values(version_ref, dataset, matched, missing)
     # Replaced rows come first, in the order of their addresses: the old row ids are given to the first rows.
@@ -191,8 +189,7 @@ def _read_given(dataset: lance.LanceDataset, data: Any, keys: Sequence[str]) -> 
 def _require_unique(given: pa.Table) -> None:
     if are_surely_unique(given):
         return
-    counted = given.group_by(given.column_names).aggregate([([], "count_all")])
-    repeated = counted.filter(pc.greater(counted.column("count_all"), 1)).drop(["count_all"])
+    repeated = repeated_in(given)
     if len(repeated):
         raise _repeated_keys(len(repeated), repeated.slice(0, 1).to_pylist()[0])
 
@@ -295,12 +292,6 @@ def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             held = []
     if held:
         yield pa.Table.from_batches(held)
-
-
-def _others(positions: pa.Array, count: int) -> pa.Array:
-    mask = np.ones(count, dtype=bool)
-    mask[positions.to_numpy()] = False
-    return pa.array(np.flatnonzero(mask))
 
 
 def _missing_values(

@@ -19,6 +19,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 from uuid import uuid4
 
 import lance
@@ -29,6 +30,8 @@ from anabranch.format.home import VersionRef
 from anabranch.format.layout.messages import Field, FieldMetadata
 from anabranch.format.staging.fields import FieldTree, StoredField
 from anabranch.format.staging.manifests import stage
+
+_T = TypeVar("_T")
 
 # Names and texts; None removes a name.
 Notes = Mapping[str, str | None]
@@ -103,37 +106,30 @@ def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 def without_own_notes(schema: pa.Schema) -> pa.Schema:
     """Return a schema for other programs: without its metadata, and without our own notes of its columns."""
-    return pa.schema([field.with_metadata(_other_notes(field.metadata)) for field in schema])
+    return pa.schema([_without(field, (_OWN.encode(),)) for field in schema])
 
 
-def _other_notes(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
-    # None and not an empty dict, which Arrow prints.
-    return {key: text for key, text in (metadata or {}).items() if not key.startswith(_OWN.encode())} or None
-
-
-def find_note(field: StoredField, name: str) -> str | None:
-    found = _read(field).get(name)
-    return None if found is None else found.decode()
-
-
-def with_note(field: StoredField, name: str, text: str | None) -> StoredField:
-    """Return a field with a note. None removes it."""
-    return _noted(field, {name: text})
+def _without(field: pa.Field, prefixes: tuple[bytes, ...]) -> pa.Field:
+    kept = {key: text for key, text in (field.metadata or {}).items() if not key.startswith(prefixes)}
+    return field.with_metadata(kept or None)  # None and not an empty dict, which Arrow prints
 
 
 def _table_metadata(stored: str, notes: Notes) -> str:
     # Lance writes each value as the list of its bytes.
     found = json.loads(stored) if stored else {}
-    changed = {**found, **{key: list(text.encode()) for key, text in notes.items() if text is not None}}
-    kept = {key: value for key, value in changed.items() if notes.get(key, "") is not None}
+    kept = _changed_notes(found, notes, lambda text: list(text.encode()))
     return stored if kept == found else json.dumps(kept)
 
 
 def _noted(field: StoredField, notes: Notes) -> StoredField:
     found = _read(field)
-    changed = {**found, **{key: text.encode() for key, text in notes.items() if text is not None}}
-    kept = {key: value for key, value in changed.items() if notes.get(key, "") is not None}
+    kept = _changed_notes(found, notes, str.encode)
     return field if kept == found else _written(field, kept)
+
+
+def _changed_notes(found: Mapping[str, _T], notes: Notes, encode: Callable[[str], _T]) -> dict[str, _T]:
+    changed = {**found, **{key: encode(text) for key, text in notes.items() if text is not None}}
+    return {key: value for key, value in changed.items() if notes.get(key, "") is not None}
 
 
 def _written(field: StoredField, metadata: Mapping[str, bytes]) -> StoredField:
@@ -188,7 +184,7 @@ def with_id_of(changed: StoredField, field: StoredField) -> StoredField:
     It is noted only if the changed field would have another one without the note.
     """
     column_id = _find_noted(field) or _first_id(field)
-    return with_note(changed, COLUMN_ID, None if column_id == _first_id(changed) else column_id)
+    return _noted(changed, {COLUMN_ID: None if column_id == _first_id(changed) else column_id})
 
 
 def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[str, str]) -> FieldTree:
@@ -218,7 +214,7 @@ def with_ids_of_overwritten(tree: FieldTree, before: FieldTree | None) -> FieldT
     def identified(field: StoredField) -> StoredField:
         old = known.get(field.name)
         given = _noted(field, _NO_INDICES)
-        return with_note(given, COLUMN_ID, _new_id(field.name)) if old is None else with_id_of(given, old)
+        return _noted(given, {COLUMN_ID: _new_id(field.name)}) if old is None else with_id_of(given, old)
 
     return _changed(tree, identified)
 
@@ -231,16 +227,8 @@ def noted_column_ids(fields: Iterable[pa.Field]) -> dict[str, str]:
 
 def without_column_ids(schema: pa.Schema) -> pa.Schema:
     """Return a schema without identities and wanted indices: its columns become columns of a new table."""
-    hidden = {COLUMN_ID.encode(), WANTED_INDICES.encode()}
-    if all(hidden.isdisjoint(field.metadata or ()) for field in schema):
-        return schema
-    fields = [
-        field.with_metadata({k: v for k, v in field.metadata.items() if k not in hidden} or None)
-        if field.metadata and not hidden.isdisjoint(field.metadata)
-        else field
-        for field in schema
-    ]
-    return pa.schema(fields, metadata=schema.metadata)
+    hidden = COLUMN_ID.encode(), WANTED_INDICES.encode()
+    return pa.schema([_without(field, hidden) for field in schema], metadata=schema.metadata)
 
 
 def _changed(tree: FieldTree, change: Callable[[StoredField], StoredField]) -> FieldTree:
@@ -249,7 +237,8 @@ def _changed(tree: FieldTree, change: Callable[[StoredField], StoredField]) -> F
 
 def _find_noted(field: StoredField) -> str | None:
     # Most columns have no note, and a search is faster than to read the message.
-    return find_note(field, COLUMN_ID) if COLUMN_ID.encode() in field.message else None
+    found = _read(field).get(COLUMN_ID) if COLUMN_ID.encode() in field.message else None
+    return None if found is None else found.decode()
 
 
 def _ids(field: StoredField) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import lance
 import numpy as np
@@ -77,16 +78,37 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
         require_computable(planned.type, schema.field(planned.name))
     if where is not None:
         check_predicate(dataset, where)
-    found = _Computed(dataset=dataset, assignments=assignments, where=where)
+    row_ids: list[Addresses] = []
+    addresses: list[Addresses] = []
+
+    def changed() -> Iterator[pa.RecordBatch]:
+        batches = iter_batches(
+            dataset,
+            columns={
+                name: enclosed(assignments[name]) if name in assignments else quoted_column(name)
+                for name in schema.names
+            },
+            filter=None if where is None else enclosed(where),
+            with_row_id=True,
+            with_row_address=True,
+            **(WITH_BYTES if find_blobs(schema) else {}),
+        )
+        with expression_errors(dataset, *assignments.values(), *([] if where is None else [where])):
+            for batch in batches:
+                row_ids.append(batch.column(_ROW_ID).to_numpy())
+                addresses.append(batch.column(_ROW_ADDRESS).to_numpy())
+                arrays = [cast_computed(batch.column(f.name), f) for f in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
     # The ids and addresses are recorded while the rows are written, so they are complete only after this line.
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):  # the old rows are read here, too
-        written = write_rows(version_ref, dataset, Rows(schema=schema, batches=found.batches()))
+        written = write_rows(version_ref, dataset, Rows(schema=schema, batches=changed()))
     return replace_at(
         version_ref,
         dataset,
         written,
-        row_ids=join_addresses(found.row_ids),
-        addresses=join_addresses(found.addresses),
+        row_ids=join_addresses(row_ids),
+        addresses=join_addresses(addresses),
         changed_columns=list(assignments),
     )
 
@@ -99,16 +121,38 @@ def replace_rows(version_ref: VersionRef, batches: Iterable[RowBatch]) -> RowsCh
     """
     dataset = version_ref.open()
     schema = dataset.schema  # Lance makes it again each time
-    found = _Batches(batches)
-    kept = write_rows(version_ref, dataset, Rows(schema=schema, batches=found.with_ids()))
-    fresh = write_rows(version_ref, dataset, Rows(schema=schema, batches=found.others()))
-    row_ids, addresses = join_addresses(found.row_ids), join_addresses(found.addresses)
-    _give_ids(kept, row_ids)
-    rows = _Replaced(written=[*kept, *fresh], moved=len(row_ids), addresses=addresses)
-    staged = _replace(version_ref, dataset, rows, changed_columns=schema.names)
-    inserted = sum(fragment.physical_rows for fragment in fresh)
-    deleted = len(addresses) - len(row_ids)
-    return RowsChanged(version_ref=staged, inserted=inserted, updated=len(row_ids), deleted=deleted)
+    row_ids: list[Addresses] = []
+    addresses: list[Addresses] = []
+    left = iter(batches)
+    first_new: list[RowBatch] = []
+
+    def rows_of(batch: RowBatch) -> Iterator[pa.RecordBatch]:
+        row_ids.append(batch.row_ids)
+        addresses.append(batch.addresses)
+        if batch.rows is not None:
+            yield from batch.rows.to_batches()
+
+    def with_ids() -> Iterator[pa.RecordBatch]:
+        for batch in left:
+            if batch.rows is not None and not len(batch.row_ids):
+                first_new.append(batch)
+                return
+            yield from rows_of(batch)
+
+    def others() -> Iterator[pa.RecordBatch]:
+        for batch in chain(first_new, left):
+            yield from rows_of(batch)
+
+    kept = write_rows(version_ref, dataset, Rows(schema=schema, batches=with_ids()))
+    fresh = write_rows(version_ref, dataset, Rows(schema=schema, batches=others()))
+    return replace_at(
+        version_ref,
+        dataset,
+        [*kept, *fresh],
+        row_ids=join_addresses(row_ids),
+        addresses=join_addresses(addresses),
+        changed_columns=schema.names,
+    )
 
 
 def write_moved_rows(
@@ -143,9 +187,14 @@ def replace_written(
     """
     dataset = version_ref.open()
     require_same_fields(version_ref, dataset, [*moved, *fresh])
-    written = as_metadata([*moved, *fresh])
-    rows = _Replaced(written=written, moved=sum(fragment.rows for fragment in moved), addresses=addresses)
-    return _replace(version_ref, dataset, rows, changed_columns=dataset.schema.names)
+    return _replace(
+        version_ref,
+        dataset,
+        as_metadata([*moved, *fresh]),
+        moved=sum(fragment.rows for fragment in moved),
+        addresses=addresses,
+        changed_columns=dataset.schema.names,
+    ).version_ref
 
 
 def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> None:
@@ -162,15 +211,11 @@ def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> Non
         raise _changed_rows()
     # Only fragments with other deletions than before may have lost rows, and are read.
     changed = [after[owner] for owner in owners if _deletions(before[owner]) != _deletions(after[owner])]
-    if changed:
-        _require_left(dataset, changed, addresses)
-
-
-def _require_left(dataset: lance.LanceDataset, fragments: Sequence[lance.LanceFragment], addresses: Addresses) -> None:
-    """Refuse addresses in these fragments whose rows are deleted."""
-    batches = iter_batches(dataset, columns=[], fragments=list(fragments), with_row_address=True)
+    if not changed:
+        return
+    batches = iter_batches(dataset, columns=[], fragments=changed, with_row_address=True)
     left = join_addresses([batch.column(_ROW_ADDRESS).to_numpy() for batch in batches])
-    inside = np.isin(addresses >> np.uint64(32), [fragment.fragment_id for fragment in fragments])
+    inside = np.isin(addresses >> np.uint64(32), [fragment.fragment_id for fragment in changed])
     if not np.isin(addresses[inside], left).all():
         raise _changed_rows()
 
@@ -190,75 +235,14 @@ def _changed_rows() -> WriteConflictError:
     )
 
 
-class _Batches:
-    """Batches in two parts, those whose rows have ids and the rest; ids and addresses are noted as they pass."""
-
-    def __init__(self, batches: Iterable[RowBatch]) -> None:
-        self._left = iter(batches)
-        self._next: RowBatch | None = None
-        self.row_ids: list[Addresses] = []
-        self.addresses: list[Addresses] = []
-
-    def with_ids(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._left:
-            if batch.rows is not None and not len(batch.row_ids):
-                self._next = batch
-                return
-            yield from self._pass(batch)
-
-    def others(self) -> Iterator[pa.RecordBatch]:
-        if self._next is not None:
-            yield from self._pass(self._next)
-        for batch in self._left:
-            yield from self._pass(batch)
-
-    def _pass(self, batch: RowBatch) -> Iterator[pa.RecordBatch]:
-        self.row_ids.append(batch.row_ids)
-        self.addresses.append(batch.addresses)
-        if batch.rows is not None:
-            yield from batch.rows.to_batches()
-
-
 def _give_ids(written: Sequence[FragmentMetadata], row_ids: Addresses) -> None:
-    """Let the first of the written rows have these ids, in this order; Lance gives the others new ones."""
+    """Give the first of the written rows these ids, in this order; Lance gives the others new ones."""
     at = 0
     for fragment in written:
         own = row_ids[at : at + fragment.physical_rows]
         if len(own):
             fragment.row_id_meta = RowIdSequence(pa.array(own, pa.uint64())).to_inline_metadata()
         at += fragment.physical_rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Computed:
-    """The rows an update touches, as they will be; their ids and addresses are noted as they pass."""
-
-    dataset: lance.LanceDataset
-    assignments: Mapping[str, str]
-    where: str | None
-    row_ids: list[Addresses] = field(default_factory=list)
-    addresses: list[Addresses] = field(default_factory=list)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        schema = self.dataset.schema
-        columns = {
-            name: enclosed(self.assignments[name]) if name in self.assignments else quoted_column(name)
-            for name in schema.names
-        }
-        batches = iter_batches(
-            self.dataset,
-            columns=columns,
-            filter=None if self.where is None else enclosed(self.where),
-            with_row_id=True,
-            with_row_address=True,
-            **(WITH_BYTES if find_blobs(schema) else {}),
-        )
-        with expression_errors(self.dataset, *self.assignments.values(), *([] if self.where is None else [self.where])):
-            for batch in batches:
-                self.row_ids.append(batch.column(_ROW_ID).to_numpy())
-                self.addresses.append(batch.column(_ROW_ADDRESS).to_numpy())
-                arrays = [cast_computed(batch.column(f.name), f) for f in schema]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def delete_at(
@@ -287,67 +271,50 @@ def replace_at(
     The first of the written rows get the given row ids, in this order, if the dataset has stable ones. The others are
     new rows. If there are none, indices on columns that did not change still cover all rows.
     """
-    if not written:
-        return RowsChanged(version_ref=version_ref)
     if dataset.has_stable_row_ids:
         _give_ids(written, row_ids)
-    rows = _Replaced(written=written, moved=len(row_ids), addresses=addresses)
-    staged = _replace(version_ref, dataset, rows, changed_columns=changed_columns)
-    return RowsChanged(version_ref=staged, inserted=rows.inserted, updated=rows.moved)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Replaced:
-    """Written rows, of which the first `moved` were at one of the addresses before."""
-
-    written: Sequence[FragmentMetadata]
-    moved: int
-    addresses: Addresses
-
-    @property
-    def inserted(self) -> int:
-        return sum(fragment.physical_rows for fragment in self.written) - self.moved
+    return _replace(
+        version_ref, dataset, written, moved=len(row_ids), addresses=addresses, changed_columns=changed_columns
+    )
 
 
 def _replace(
-    version_ref: VersionRef, dataset: lance.LanceDataset, rows: _Replaced, *, changed_columns: Sequence[str]
-) -> VersionRef:
-    """Stage written rows instead of those at the addresses; without both, return the same version."""
-    if not len(rows.addresses) and not rows.written:
-        return version_ref
+    version_ref: VersionRef,
+    dataset: lance.LanceDataset,
+    written: Sequence[FragmentMetadata],
+    *,
+    moved: int,
+    addresses: Addresses,
+    changed_columns: Sequence[str],
+) -> RowsChanged:
+    """Stage written rows, of which the first `moved` were at one of the addresses, instead of all rows there."""
+    if not len(addresses) and not written:
+        return RowsChanged(version_ref=version_ref)
+    inserted = sum(fragment.physical_rows for fragment in written) - moved
+    all_columns, deleted = dataset.schema.names, len(addresses) - moved
     with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
-        left, gone = _cut(version_ref, dataset, rows.addresses)
-        change = ChangedRows(
-            cut=left,
-            removed=gone,
-            written=rows.written,
-            updated_fields=_updated_fields(dataset, rows, changed_columns),
-        )
+        left, gone = _cut(version_ref, dataset, addresses)
+        # All rows only got new values in some columns.
+        is_update = not inserted and not deleted and len(changed_columns) < len(all_columns)
+        updated_fields = family_ids(dataset.lance_schema, changed_columns) if is_update else []
+        change = ChangedRows(cut=left, removed=gone, written=written, updated_fields=updated_fields)
         staged = stage_rows(dataset, version_ref, change)
-        if staged is not None:
-            return staged
-        if not rows.written:
-            return stage(dataset, version_ref, lance.LanceOperation.Delete(left, gone, _BY_ADDRESS))
-        # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
-        only_moved = dataset.has_stable_row_ids and not rows.inserted
-        update = lance.LanceOperation.Update(
-            removed_fragment_ids=gone,
-            updated_fragments=left,
-            new_fragments=list(rows.written),
-            fields_for_preserving_frag_bitmap=family_ids(
-                dataset.lance_schema, changed_columns if only_moved else dataset.schema.names
-            ),
-            update_mode="rewrite_rows",
-        )
-        return stage(dataset, version_ref, update)
-
-
-def _updated_fields(dataset: lance.LanceDataset, rows: _Replaced, changed_columns: Sequence[str]) -> list[int]:
-    """Return the ids of the changed fields if all rows only got new values in some columns, else nothing."""
-    is_update = not rows.inserted and len(rows.addresses) == rows.moved
-    if not is_update or len(changed_columns) == len(dataset.schema.names):
-        return []
-    return family_ids(dataset.lance_schema, changed_columns)
+        if staged is None and not written:
+            staged = stage(dataset, version_ref, lance.LanceOperation.Delete(left, gone, _BY_ADDRESS))
+        elif staged is None:
+            # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
+            only_moved = dataset.has_stable_row_ids and not inserted
+            update = lance.LanceOperation.Update(
+                removed_fragment_ids=gone,
+                updated_fragments=left,
+                new_fragments=list(written),
+                fields_for_preserving_frag_bitmap=family_ids(
+                    dataset.lance_schema, changed_columns if only_moved else all_columns
+                ),
+                update_mode="rewrite_rows",
+            )
+            staged = stage(dataset, version_ref, update)
+    return RowsChanged(version_ref=staged, inserted=inserted, updated=moved, deleted=deleted)
 
 
 def join_addresses(parts: Sequence[Addresses]) -> Addresses:
