@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, TypeVar
 
-import anabranch.storage.requests
+import anabranch.storage.store
 from anabranch.errors import AnabranchError, StorageUnavailableError
 from anabranch.storage import ObjectStore
-from anabranch.storage.requests import open_root
+from anabranch.storage.store import open_root
 from anabranch.testing import WrappedStore
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ def all_stores_through(trouble: Trouble) -> Iterator[None]:
 
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("anabranch.")]
     users = [module for module in modules if getattr(module, "open_root", None) is open_root]
-    assert anabranch.storage.requests in users
+    assert anabranch.storage.store in users
     for module in users:
         module.open_root = open_troubled  # type: ignore[attr-defined]
     try:

@@ -25,9 +25,9 @@ from anabranch.errors import (
 from anabranch.format.lance_errors import lance_errors
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.local_store import refuse_links
-from anabranch.storage.object_store import check_process
 from anabranch.storage.options import checked_options, lance_options
-from anabranch.storage.requests import open_root
+from anabranch.storage.requests import check_process
+from anabranch.storage.store import open_root
 from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_uri, relative_to, split_uri
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from anabranch.errors import (
     UnsupportedFormatError,
     VersionNotFoundError,
 )
-from anabranch.storage.object_store import check_process
 from anabranch.storage.options import redact
+from anabranch.storage.requests import check_process
 
 if TYPE_CHECKING:
     import lance

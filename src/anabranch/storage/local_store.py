@@ -31,8 +31,9 @@ from obstore.store import LocalStore
 from obstore.store import ObjectStore as ObstoreStore
 
 from anabranch.errors import AnabranchError, LinkError, ObjectExistsError, StorageError
-from anabranch.storage.object_store import ObjectInfo, ObjectStore, PreparedObject, check_process
+from anabranch.storage.object_store import ObjectInfo, ObjectStore, PreparedObject
 from anabranch.storage.options import Durability, durability_of
+from anabranch.storage.requests import check_process
 from anabranch.storage.uris import NO_NAMES, invalid_path, is_local
 from anabranch.warnings import DurabilityWarning
 
@@ -74,11 +75,14 @@ class LocalFolderStore(ObjectStore):
 
     def find(self, path: str) -> bytes | None:
         try:
-            with self._open(path) as file:
+            with open(self._file(path), "rb", buffering=0) as file:
                 return file.read()
-        except FileNotFoundError:
-            return None
+        except (FileNotFoundError, IsADirectoryError):
+            return None  # a folder is not an object
         except (OSError, ValueError) as err:
+            # Below the root, a file in the middle of a path is an error of the caller.
+            if isinstance(err, NotADirectoryError) and self._is_missing_folder:
+                return None  # the root of the store is a file
             raise self._translate(err, path) from None
 
     def stream(self, path: str) -> Iterator[bytes]:

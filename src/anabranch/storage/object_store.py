@@ -1,11 +1,5 @@
-"""An object store: one root and the objects below it, by obstore; and the translation of obstore's errors.
+"""An object store: one root and the objects below it, by obstore; and the translation of obstore's errors."""
 
-In a forked child process the thread pools of obstore and Lance are dead, and a request would hang. Only a child of a
-process that used them before the fork is affected: a parent that has imported everything but opened nothing may fork.
-New handles in the child do not help, because the pools belong to the process.
-"""
-
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +21,6 @@ from obstore.store import ObjectStore as ObstoreStore
 
 from anabranch.errors import (
     AnabranchError,
-    ForkError,
     InvalidInputError,
     InvalidPathError,
     ObjectExistsError,
@@ -38,6 +31,7 @@ from anabranch.errors import (
     StorageUnavailableError,
 )
 from anabranch.storage.options import client_settings, redact
+from anabranch.storage.requests import check_process
 from anabranch.storage.uris import NO_NAMES, invalid_path, join_uri, split_uri
 
 
@@ -243,29 +237,6 @@ class ObjectStore:
             names = (path.removesuffix("/") if folder else path).split("/")
             if not NO_NAMES.isdisjoint(names):
                 raise invalid_path("/".join(names), root=self.uri)
-
-
-@dataclass(slots=True)
-class _Process:
-    has_used_threads: bool = False
-    is_forked: bool = False
-
-    def mark_forked(self) -> None:
-        self.is_forked = self.is_forked or self.has_used_threads
-
-
-_PROCESS = _Process()
-os.register_at_fork(after_in_child=_PROCESS.mark_forked)
-
-
-def check_process() -> None:
-    """Raise ForkError if this process was forked from one that had used a store or a dataset."""
-    if _PROCESS.is_forked:
-        raise ForkError(
-            f"process {os.getpid()} was forked after its parent had opened a repository or dataset",
-            hint="start processes with multiprocessing.get_context('spawn'), or fork before anything is opened",
-        )
-    _PROCESS.has_used_threads = True
 
 
 def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:

@@ -1,94 +1,20 @@
-"""Open stores and send requests to them: exactly once, in parallel, with progress; copies, and the clock of a store."""
+"""Requests to stores: exactly once, in parallel, with progress, and not in a forked process.
+
+In a forked child process the thread pools of obstore and Lance are dead, and a request would hang. Only a child of a
+process that used them before the fork is affected: a parent that has imported everything but opened nothing may fork.
+New handles in the child do not help, because the pools belong to the process.
+"""
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
-from hashlib import blake2b
-from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from anabranch.errors import ObjectExistsError, ObjectNotFoundError, StorageDeniedError, StorageError
-from anabranch.storage.local_store import LocalFolderStore
-from anabranch.storage.object_store import ObjectStore
-from anabranch.storage.uris import is_local, join_uri, normalise_uri
-
-
-def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
-    """Open the store at a URI. No request is sent and nothing is created before the store is used."""
-    return open_root(normalise_uri(uri), tuple((storage_options or {}).items()))
-
-
-@lru_cache(maxsize=256)
-def open_root(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    """Open the store at a normalised URI.
-
-    One store per root is kept: a remote one takes about 10 ms to build, without other threads, and has connections.
-    """
-    kind = LocalFolderStore if is_local(root) else ObjectStore
-    return kind(uri=root, storage_options=dict(options))
-
-
-def open_files(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> ObjectStore:
-    """Open a folder of files that a user named, such as a file to load: symbolic links in it are followed."""
-    store = open_store(uri, storage_options)
-    return store.following_links() if isinstance(store, LocalFolderStore) else store
-
-
-def is_below_file(uri: str) -> bool:
-    """Return whether a local path is a file or is below one, so that nothing can be written there."""
-    path = Path(uri)
-    return is_local(uri) and any(folder.is_file() for folder in (path, *path.parents))
-
-
-def copy_between(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
-    """Copy one object between stores in chunks. Raise StorageError if the copy has another size."""
-    target.put_stream(target_path, source.stream(path))
-    _check_size(source, path, target, target_path)
-
-
-def _check_size(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
-    # A stream that ends early raises no error.
-    sent, arrived = source.head(path).size, target.head(target_path).size
-    if sent != arrived:
-        location = join_uri(target.uri, target_path)
-        raise StorageError(f"{arrived} of {sent} bytes arrived at {location!r}", hint="try again")
-
-
-def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
-    """Copy one object between stores, then read it back. Raise StorageError if the copy is different."""
-    sent, arrived = blake2b(), blake2b()
-
-    def read() -> Iterator[bytes]:
-        for chunk in source.stream(path):
-            sent.update(chunk)
-            yield chunk
-
-    target.put_stream(target_path, read())
-    _check_size(source, path, target, target_path)
-    for chunk in target.stream(target_path):
-        arrived.update(chunk)
-    if sent.digest() != arrived.digest():
-        location = join_uri(target.uri, target_path)
-        raise StorageError(f"the copy at {location!r} differs from its source {path!r}", hint="try again")
-
-
-CLOCK = "_clock"
-
-
-def store_time(store: ObjectStore) -> datetime:
-    """Return the time of the store: that of an object written now. Without write access, return the local time."""
-    try:
-        # Ages of objects are compared with the store's own clock: that of this machine may be wrong by minutes.
-        store.put(CLOCK, b"now\n", durable=False)
-        return store.head(CLOCK).modified
-    except StorageDeniedError:
-        return datetime.now(UTC)
-
+from anabranch.errors import ForkError, ObjectExistsError, ObjectNotFoundError, StorageError
+from anabranch.storage.uris import is_local
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -115,7 +41,14 @@ class _Pool:
 _POOL = _Pool()
 
 
-def put_once(store: ObjectStore, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> bool:
+class Putting(Protocol):
+    """What `put_once` needs of an object store."""
+
+    def get(self, path: str) -> bytes: ...
+    def put_if_absent(self, path: str, data: bytes, *, durable: bool, after: Sequence[str]) -> None: ...
+
+
+def put_once(store: Putting, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> bool:
     """Put an object if it does not exist. Return False if another writer has put a different one.
 
     The answer to a put can get lost, and a retried put then finds the object of its own first try. So after any
@@ -184,6 +117,29 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time
         todo.clear()  # after an error, or if the caller wants no more
         # Requests in flight are awaited: they must not touch files after the caller has cleaned up.
         wait([helper for helper in helpers if not helper.cancel()])
+
+
+@dataclass(slots=True)
+class _Process:
+    has_used_threads: bool = False
+    is_forked: bool = False
+
+    def mark_forked(self) -> None:
+        self.is_forked = self.is_forked or self.has_used_threads
+
+
+_PROCESS = _Process()
+os.register_at_fork(after_in_child=_PROCESS.mark_forked)
+
+
+def check_process() -> None:
+    """Raise ForkError if this process was forked from one that had used a store or a dataset."""
+    if _PROCESS.is_forked:
+        raise ForkError(
+            f"process {os.getpid()} was forked after its parent had opened a repository or dataset",
+            hint="start processes with multiprocessing.get_context('spawn'), or fork before anything is opened",
+        )
+    _PROCESS.has_used_threads = True
 
 
 class Steps:

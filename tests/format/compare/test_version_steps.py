@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.format import staging
-from anabranch.format.compare.version_steps import descends_from, find_updated_columns, step_back
+from anabranch.format.compare.difference import descends_from, find_updated_columns, step_back
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.staging import VersionRef

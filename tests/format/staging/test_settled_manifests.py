@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.errors import AnabranchError
-from anabranch.format.compare.version_steps import descends_from
+from anabranch.format.compare.difference import descends_from
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import inline_transaction, read_parts
@@ -200,7 +200,7 @@ def test_prepared_settle_names_the_files_that_are_new(location: Location) -> Non
     version_ref = settled_table(location)
     staged = index(delete(append(version_ref, rows([50])), "id = 1").version_ref, "id", IndexKind.BTREE)
     prepared = prepare_settle(version_ref.home, staged.version, expected_head=2)
-    assert (prepared.number, prepared.path) == (3, manifest_path(3))
+    assert prepared.number == 3
     store = open_store(version_ref.home.root, location.storage_options)
     names = [uri.removeprefix(f"{version_ref.home.root}/") for uri in prepared.list_new_files()]
     for name in names:
@@ -216,7 +216,7 @@ def test_files_of_a_fork_that_its_source_holds_are_not_new(location: Location) -
     home = fork(version_ref, "dev/1")
     at = delete(VersionRef(home=home, version=home.head_version()), "id = 1").version_ref
     prepared = prepare_settle(home, at.version, expected_head=home.head_version())
-    assert prepared.path == f"tree/dev/1/{manifest_path(prepared.number)}"
+    assert home.manifest_path(prepared.number) == f"tree/dev/1/{manifest_path(prepared.number)}"
     assert sorted(uri.removeprefix(f"{home.uri}/").partition("/")[0] for uri in prepared.list_new_files()) == [
         "_deletions",
         "_versions",

@@ -22,7 +22,7 @@ from anabranch.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from anabranch.format.compare.version_steps import descends_from, step_back
+from anabranch.format.compare.difference import descends_from, step_back
 from anabranch.format.staging import VersionRef
 from anabranch.storage.options import lance_options
 from tests.conftest import Location

@@ -21,7 +21,7 @@ from anabranch.format.clone import clone as dataset_clone
 from anabranch.format.staging import fragments
 from anabranch.repo.clone import clone
 from anabranch.storage import ObjectStore, open_store
-from anabranch.storage.requests import open_root
+from anabranch.storage.store import open_root
 from anabranch.testing import WrappedStore
 from tests.repo.programs import ledger
 

@@ -4,10 +4,12 @@ A fragment is its data files: two branches give different fragments the same id,
 fragment one file more. So fragments that share a file hold the same rows in the same order; they differ by what was
 deleted from them, and by columns whose files differ. All other fragments are new, or gone. Of a shared fragment where
 columns came or went, only those are read, to find the rows that have something in them.
+
+Transactions show whether one version was made from the other (`descends_from`).
 """
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -15,11 +17,14 @@ import lance
 import numpy as np
 import pyarrow.compute as pc
 
+from anabranch.errors import NotFoundError
 from anabranch.format.compare.parts import Part, fragments_of, part_of, whole_part
 from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import Offsets, offsets_in
+from anabranch.format.layout.next_manifest import UPDATED_FIELDS
 from anabranch.format.staging.fields import FieldTree
+from anabranch.format.staging.manifests import find_transaction, shown_version
 from anabranch.format.staging.notes import columns_by_id
 from anabranch.storage.requests import at_once, in_parallel
 
@@ -85,7 +90,7 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
     shared, left, right = _match_fragments(old, new)
     columns = _pair_columns(old, new, shared)
     has_same_fields = old.tree.fields == new.tree.fields
-    are_alike = has_same_fields or all(old.family(pair.older) == new.family(pair.newer) for pair in columns)
+    are_alike = has_same_fields or all(old.families[pair.older] == new.families[pair.newer] for pair in columns)
     parts_of_old, parts_of_new = old.whole_parts(left), new.whole_parts(right)
     reshaped = []
     with_deletions: list[_Shared] = []
@@ -96,7 +101,9 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
         if are_alike and mine == theirs:
             continue
         has_same_files = are_alike and mine.files == theirs.files
-        differing = [] if has_same_files else _differing_columns(old, number, new, other, columns)
+        searched = () if has_same_files else columns
+        # A column that is not there is all null.
+        differing = [pair for pair in searched if old.position(number, pair.older) != new.position(other, pair.newer)]
         is_replaced = any(pair.older is not None and pair.newer is not None for pair in differing)
         # A column that both versions have is in another file, so any row may differ. An overlay replaces values of any
         # column, without another data file.
@@ -175,39 +182,33 @@ class _Version:
         self.metadata, self.outline, self.by_file = opened.metadata, opened.outline, opened.by_file
         self.tree = FieldTree.of(self._dataset.lance_schema)
         self.columns = tuple(field.name for field in self.tree.top_level())
-        self._places: dict[int, Mapping[str, _Place]] = {}
+        self._places: dict[int, Mapping[str | None, _Place]] = {}
         self._deleted: dict[int, Offsets] = {}
         self._lock = threading.Lock()
         self._reading: dict[int, threading.Lock] = {}
 
     @cached_property
-    def _families(self) -> dict[str, frozenset[int]]:
-        return self.tree.families()
-
-    def family(self, column: str | None) -> Collection[int]:
-        """The fields of a column."""
-        return () if column is None else self._families[column]
+    def families(self) -> dict[str | None, frozenset[int]]:
+        """The fields of each column; those of None, a column that was added or dropped, are none."""
+        found: dict[str | None, frozenset[int]] = {None: frozenset()}
+        return found | self.tree.families()
 
     def whole_parts(self, numbers: Sequence[int]) -> list[Part]:
         return [whole_part(self.metadata(number)) for number in numbers]
 
-    def position(self, fragment: int, column: str) -> _Place:
+    def position(self, fragment: int, column: str | None) -> _Place:
         """Where a column's data are in a fragment: its fields, with their files; nowhere if all are null."""
-        return self._positions(fragment).get(column, frozenset())
-
-    def _positions(self, fragment: int) -> Mapping[str, _Place]:
         found = self._places.get(fragment)
         if found is None:
-            owners = {number: column for column, family in self._families.items() for number in family}
-            places: dict[str, set[tuple[int, str]]] = {}
+            owners = {number: column for column, family in self.families.items() for number in family}
+            places: dict[str | None, set[tuple[int, str]]] = {}
             for path, fields in self.outline(fragment).files:
                 for number in fields:
                     # A data file keeps the fields of columns that were dropped later.
                     if number in owners:
                         places.setdefault(owners[number], set()).add((number, path))
-            found = {column: frozenset(place) for column, place in places.items()}
-            self._places[fragment] = found
-        return found
+            found = self._places[fragment] = {column: frozenset(place) for column, place in places.items()}
+        return found.get(column, frozenset())
 
     def deleted(self, number: int) -> Offsets:
         """Return the deleted rows of a fragment. Threads that ask for the same fragment read its file once."""
@@ -275,19 +276,6 @@ def _pair(found: dict[str, str], newer: str, older: str | None) -> None:
         found[newer] = older
 
 
-def _differing_columns(
-    old: _Version, fragment: int, new: _Version, other: int, columns: Sequence[ColumnPair]
-) -> list[ColumnPair]:
-    """Return the columns of a shared fragment that have other data. A column that is not there is all null."""
-    differing = []
-    for pair in columns:
-        before = frozenset() if pair.older is None else old.position(fragment, pair.older)
-        after = frozenset() if pair.newer is None else new.position(other, pair.newer)
-        if before != after:
-            differing.append(pair)
-    return differing
-
-
 def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, deleted: Offsets) -> Offsets:
     """Where any of the columns is not null."""
     if not columns:
@@ -298,3 +286,96 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
     for column in table.columns:
         filled |= pc.is_valid(column).to_numpy()
     return alive[filled]
+
+
+# The steps from one version to another, as their transactions record them. Row ids match rows of two versions only if
+# one descends from the other. If all steps are updates of ours, the columns that none of them changed need not be read
+# twice.
+
+# Each step is a file to read. After more of them, to read all columns is faster.
+_MOST_STEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The version before a step, and the ids of the fields that the step changed. None if it may change anything."""
+
+    before: VersionRef
+    updated: frozenset[int] | None
+
+
+def descends_from(later: VersionRef, earlier: VersionRef, *, after: VersionRef | None = None) -> bool:
+    """Whether every step from one version to the other was made from the one before; else row ids may be used twice.
+
+    If a step is unknown, return False. Also return False if the steps lead to the version `after` first.
+    """
+    here = later
+    while here != earlier:
+        before = None if here == after else step_back(here)
+        if before is None:
+            return False
+        here = before
+    return True
+
+
+def step_back(version_ref: VersionRef) -> VersionRef | None:
+    """Return the version that another one was made from, in whichever home; None where that is unknown.
+
+    An ordinary version that was settled was made from the version that it shows.
+    """
+    step = _find_step(version_ref)
+    return None if step is None else step.before
+
+
+def find_updated_columns(older: VersionRef, newer: VersionRef) -> frozenset[str] | None:
+    """Return the columns that updates changed between two versions. None if anything else was done, or is unknown.
+
+    Both versions then have the same rows, by their row ids, and equal values in all other columns.
+    """
+    fields: set[int] = set()
+    here = newer
+    for _ in range(_MOST_STEPS):
+        if here == older:
+            families = FieldTree.of(newer.open().lance_schema).families()
+            return frozenset(name for name, family in families.items() if not fields.isdisjoint(family))
+        step = _find_step(here)
+        if step is None or step.updated is None:
+            return None
+        fields |= step.updated
+        here = step.before
+    return None
+
+
+def _find_step(version_ref: VersionRef) -> _Step | None:
+    home = version_ref.home
+    try:
+        found = find_transaction(home, version_ref.open(), version_ref.version)
+    except NotFoundError:
+        return None  # collected
+    if found is None:
+        return None
+    properties = found.transaction_properties or {}
+    # The read version of a settled version is the ordinary one before it, and its own steps are in the staged chain.
+    shown = shown_version(properties)
+    # `doctor` rebuilds a lost staged version from the ordinary one that shows it, with the same transaction. That names
+    # the version itself. Its steps are lost, so it counts as made from the ordinary version before.
+    if shown is not None and shown != version_ref.version:
+        return _Step(VersionRef(home=home, version=shown), frozenset())
+    match found.operation:
+        case lance.LanceOperation.Clone() as made:
+            # A clone of another dataset, such as an adopted table, begins here. Its reference names a version there.
+            if made.branch_name is None:
+                return None
+            return _Step(VersionRef(home=home.on(made.ref_name), version=made.ref_version), frozenset())
+        case lance.LanceOperation.Restore() as made:
+            if made.version == version_ref.version:
+                return None  # rebuilt as above, and what it was made from is not the version before
+            return _Step(VersionRef(home=home, version=made.version), frozenset())
+    if not found.read_version:
+        return None
+    return _Step(VersionRef(home=home, version=found.read_version), _updated_fields(properties.get(UPDATED_FIELDS)))
+
+
+def _updated_fields(text: str | None) -> frozenset[int] | None:
+    numbers = (text or "").split()
+    return frozenset(map(int, numbers)) if numbers and all(number.isdecimal() for number in numbers) else None

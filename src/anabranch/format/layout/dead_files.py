@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from anabranch.errors import CorruptError, DamagedFileError, NotFoundError
-from anabranch.format.compare.version_steps import step_back
+from anabranch.format.compare.difference import step_back
 from anabranch.format.home import Home, VersionRef, is_staged
 from anabranch.format.layout.files import FilesReader
 from anabranch.format.layout.listing import (

@@ -215,8 +215,12 @@ class _HomeFiles:
         return self._folders[place]
 
 
+# A base, also as a manifest describes it.
+AnyBase = BasePath | messages.BasePath
+
+
 def resolve_path(
-    file_path: str, kind: FileKind, base_id: int | None, *, bases: Mapping[int, BasePath], dataset_root: str
+    file_path: str, kind: FileKind, base_id: int | None, *, bases: Mapping[int, AnyBase], dataset_root: str
 ) -> str:
     """Return the address of a file, by the two steps of the storage layout specification.
 
@@ -230,7 +234,7 @@ def resolve_path(
     return join_uri(base.path, _FOLDERS[kind], file_path) if base.is_dataset_root else join_uri(base.path, file_path)
 
 
-def unknown_base(wanted: str | int, known: Iterable[BasePath]) -> BaseNotFoundError:
+def unknown_base(wanted: str | int, known: Iterable[AnyBase]) -> BaseNotFoundError:
     """Return the error for a base that is not listed."""
     names = ", ".join(f"{base.id} ({base.name})" if base.name else str(base.id) for base in known)
     return BaseNotFoundError(f"there is no base {wanted!r}", hint=f"the bases are: {names or 'none'}")

@@ -137,11 +137,8 @@ class ManifestParts:
     prefix: bytes = field(repr=False)
     suffix: bytes = field(repr=False)
     footer: bytes = field(repr=False)
-
-    @property
-    def last_fragment_id(self) -> int:
-        """The largest id that a fragment ever had; -1 if there was none."""
-        return self.message.max_fragment_id if self.message.HasField("max_fragment_id") else -1
+    # The largest id that a fragment ever had; -1 if there was none.
+    last_fragment_id: int = -1
 
 
 def read_parts(data: bytes, *, name: str) -> ManifestParts:
@@ -159,6 +156,7 @@ def read_parts(data: bytes, *, name: str) -> ManifestParts:
         prefix=data[: start - 4],
         suffix=data[start + size : -_FOOTER],
         footer=data[-8:],
+        last_fragment_id=message.max_fragment_id if message.HasField("max_fragment_id") else -1,
     )
 
 

@@ -87,7 +87,7 @@ def staged_manifest(
     inline = transaction.SerializeToString()
     # Without the transaction of the base, or manifests would grow with each step.
     prefix = struct.pack("<I", len(inline)) + inline
-    return replace(base, message=message, fragments=fragments, prefix=prefix)
+    return replace(base, message=message, fragments=fragments, prefix=prefix, last_fragment_id=last_id)
 
 
 def _new_fragments(

@@ -53,17 +53,16 @@ PUT_BACK = "anabranch.put_back"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest that was read. Of an ordinary version of ours, `stamp` has the properties that make it ours."""
+    """A manifest that was read.
+
+    Of an ordinary version of ours, `stamp` has the properties that make it ours, and `shown` is the version it shows.
+    """
 
     version: int
     data: bytes = field(repr=False)
     parts: ManifestParts = field(repr=False)
     stamp: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def shown(self) -> int | None:
-        """The version that an ordinary version of ours shows."""
-        return shown_version(self.stamp)
+    shown: int | None = None
 
 
 # Small manifests: each is the base of the next settle. The id of a staged version is never used again, so its manifest
@@ -87,7 +86,8 @@ def find_manifest(home: Home, version: int) -> Manifest | None:
         return known
     parts = read_parts(data, name=path)
     properties = {} if staged else _read_properties(home, parts)
-    manifest = Manifest(version, data, parts, {} if shown_version(properties) is None else properties)
+    shown = shown_version(properties)
+    manifest = Manifest(version, data, parts, {} if shown is None else properties, shown)
     MANIFESTS.keep((home, version), manifest, weight=len(data))
     return manifest
 

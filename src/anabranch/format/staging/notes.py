@@ -228,7 +228,8 @@ def noted_column_ids(fields: Iterable[pa.Field]) -> dict[str, str]:
 def without_column_ids(schema: pa.Schema) -> pa.Schema:
     """Return a schema without identities and wanted indices: its columns become columns of a new table."""
     hidden = COLUMN_ID.encode(), WANTED_INDICES.encode()
-    return pa.schema([_without(field, hidden) for field in schema], metadata=schema.metadata)
+    fields = [_without(field, hidden) if field.metadata else field for field in schema]
+    return pa.schema(fields, metadata=schema.metadata)
 
 
 def _changed(tree: FieldTree, change: Callable[[StoredField], StoredField]) -> FieldTree:

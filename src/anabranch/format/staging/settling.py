@@ -22,7 +22,6 @@ from anabranch.format.layout.files import (
     resolve_path,
 )
 from anabranch.format.layout.listing import MANAGED_TAG, tag_ref_path
-from anabranch.format.layout.manifest import base_paths_of
 from anabranch.format.staging.manifests import (
     ADOPTED,
     MANIFESTS,
@@ -67,11 +66,6 @@ class PreparedSettle:
     made: "SettledManifest | None" = field(default=None, repr=False)
 
     @property
-    def path(self) -> str:
-        """Where the ordinary version is, below the dataset's root."""
-        return self.home.manifest_path(self.number)
-
-    @property
     def between(self) -> tuple[int, ...]:
         """Our own versions that were settled since the expected head."""
         return tuple(range(self.expected_head + 1, self.number))
@@ -88,7 +82,7 @@ class PreparedSettle:
         found = [*list_created_files(home, 1)] if self.number == 2 else []
         found.append(f"{home.root}/{home.manifest_path(self.version)}")
         message = made.parts.message
-        bases = {base.id: base for base in base_paths_of(message)}
+        bases = {base.id: base for base in message.base_paths}
         # A search for the word may find a column that only has it in its name, which costs a listing. A missed column
         # would leave files without a sync.
         has_blobs = any(b"blob" in described for described in message.fields)
@@ -179,7 +173,7 @@ def link(prepared: PreparedSettle, *, is_current: Callable[[], bool] = lambda: T
     while prepared.made is not None:
         if prepared.between and not is_current():
             return None
-        if put_once(prepared.home.store(), prepared.path, prepared.made.data):
+        if put_once(prepared.home.store(), prepared.home.manifest_path(prepared.number), prepared.made.data):
             break
         # The number is taken, so the newest version that this process knows of is out of date.
         _forget_newest(prepared.home)
@@ -195,7 +189,7 @@ def remember_settled(prepared: PreparedSettle) -> None:
     _NEWEST.keep((prepared.home, None), prepared.number)
     if prepared.made is not None:  # the next settle builds on it
         made, number = prepared.made, prepared.number
-        manifest = Manifest(number, made.data, made.parts, prepared.properties)
+        manifest = Manifest(number, made.data, made.parts, prepared.properties, prepared.version)
         MANIFESTS.keep((prepared.home, number), manifest, weight=len(made.data))
     if is_staged(prepared.version):
         _SETTLED.keep((prepared.home, prepared.version), prepared.number)

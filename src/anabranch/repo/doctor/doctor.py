@@ -52,7 +52,8 @@ from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import in_parallel
-from anabranch.storage.requests import CLOCK, Steps, store_time
+from anabranch.storage.requests import Steps
+from anabranch.storage.store import CLOCK, store_time
 
 # Folders of pipelines: their definitions, and the output of failed steps.
 _OF_PIPELINES = ("_logs", "_pipelines")

@@ -44,7 +44,8 @@ from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.homes import being_removed
 from anabranch.repo.write.table_changes import Rewriter
 from anabranch.storage import in_parallel, iter_in_parallel
-from anabranch.storage.requests import OnProgress, counting, ignore_progress, store_time
+from anabranch.storage.requests import OnProgress, counting, ignore_progress
+from anabranch.storage.store import store_time
 
 T = TypeVar("T")
 

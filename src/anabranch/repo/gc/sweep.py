@@ -25,7 +25,7 @@ from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.write.homes import REMOVING, being_removed
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
-from anabranch.storage.requests import store_time
+from anabranch.storage.store import store_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -390,6 +390,6 @@ class Ancestry:
     def _is_made_from(self, later: TableEntry, earlier: TableEntry) -> bool:
         home_of = self._repo_store.config.home_of
         after, before = (VersionRef(home=home_of(entry), version=entry.version) for entry in (later, earlier))
-        from anabranch.format.compare.version_steps import descends_from  # not at the top: it loads Lance
+        from anabranch.format.compare.difference import descends_from  # not at the top: it loads Lance
 
         return descends_from(after, before)

@@ -220,8 +220,8 @@ class TableDiff:
     @cached_property
     def _unchanged(self) -> frozenset[str]:
         """The columns that no update changed, if the two versions differ by updates only."""
+        from anabranch.format.compare.difference import find_updated_columns
         from anabranch.format.compare.parts import count_parts
-        from anabranch.format.compare.version_steps import find_updated_columns
 
         before, after, difference = self.before, self.after, self._difference
         # Few rows are read faster than the steps between the versions. Without a key, rows are matched by all values.

@@ -25,7 +25,7 @@ from anabranch.repo.log.numbered import BRANCHES, RUNS, NumberedLog
 from anabranch.storage import ObjectStore
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.options import CLOCK_TOLERANCE, Durability, durability_of
-from anabranch.storage.requests import store_time
+from anabranch.storage.store import store_time
 from anabranch.storage.uris import follow_links, is_local, join_uri, relative_to, split_uri
 
 DECISIONS = "_decisions"

@@ -22,7 +22,7 @@ from anabranch.ids import BranchName, new_ulid
 from anabranch.repo.log.validation import check_commit_id
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 from anabranch.storage.documents import damage_named, dump, load
-from anabranch.storage.requests import store_time
+from anabranch.storage.store import store_time
 
 LEASES = "_leases"
 _WORK = BranchName("__work__")

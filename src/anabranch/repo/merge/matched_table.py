@@ -10,9 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from anabranch.errors import KeyConflictError
-from anabranch.format.compare.difference import compare_all, find_filled
+from anabranch.format.compare.difference import compare_all, descends_from, find_filled
 from anabranch.format.compare.parts import Part, all_parts, read_row_ids, select_rows
-from anabranch.format.compare.version_steps import descends_from
 from anabranch.format.staging import DEFAULT, IndexRecipe, read_recipes
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff

@@ -174,7 +174,7 @@ def _try_to_prepare(
         # If other commits were settled since, only the branch knows which version is the newest: `settle_published`.
         if not settles or prepared.made is None or prepared.number > entry.head + 1:
             return prepared, None
-        return prepared, home.store().prepare(prepared.path, prepared.made.data)
+        return prepared, home.store().prepare(home.manifest_path(prepared.number), prepared.made.data)
     except AnabranchError:
         return None
 
