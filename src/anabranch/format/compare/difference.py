@@ -189,7 +189,7 @@ class _Version:
 
     @cached_property
     def families(self) -> dict[str | None, frozenset[int]]:
-        """The fields of each column; those of None, a column that was added or dropped, are none."""
+        """The fields of each column. None is a column that was added or dropped, which has no fields."""
         found: dict[str | None, frozenset[int]] = {None: frozenset()}
         return found | self.tree.families()
 
