@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import lance
 
@@ -25,7 +25,7 @@ from anabranch.errors import (
 from anabranch.format.arrow_types import has_own_types
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.files import FileKind, NeededFile, files_of_version, unknown_base
+from anabranch.format.layout.files import FileKind, files_of_version, unknown_base
 from anabranch.format.layout.listing import manifest_of_path
 from anabranch.format.layout.manifest import BasePath, put_next_version, with_base
 from anabranch.format.staging.incoming import as_reader, fit_rows
@@ -114,6 +114,22 @@ def is_dataset(uri: str, options: Mapping[str, str]) -> bool | None:
         return has_manifest(open_store(uri, options))
     except AnabranchError:
         return None
+
+
+def source_roots(home: Home, bases: Iterable[BasePath], is_source: Callable[[BasePath, str], bool]) -> list[str]:
+    """Return the roots of other datasets from which a dataset inherits files, that of the newest base last.
+
+    `is_source` gets a base that is not the folder of a branch, and its path: it may be a plain folder of files.
+    """
+    roots: list[str] = []
+    for base in sorted(bases, key=lambda base: base.id):
+        root, is_branch, _ = base.path.rstrip("/").partition("/tree/")
+        if not base.is_dataset_root or relative_to(follow_links(root), follow_links(home.root)) is not None:
+            continue
+        if is_branch or is_source(base, root):
+            # A root that occurs again moves to the end: the last one is the direct source of a clone.
+            roots = [*(known for known in roots if known != root), root]
+    return roots
 
 
 def is_manifest(path: str) -> bool:
@@ -289,19 +305,20 @@ def usage_of(sizes: Iterable[int]) -> Usage:
     return Usage(files=len(found), bytes=sum(found))
 
 
-class _Removable(Protocol):
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
-
-
-def usage_by_reason(files: Iterable[_Removable]) -> dict[str, Usage]:
-    """Sum up files that are removed, by the reason."""
+def usage_by_reason(removed: Iterable[tuple[str, int]]) -> dict[str, Usage]:
+    """Sum up removed files, given the reason and the size of each."""
     found: dict[str, Usage] = defaultdict(Usage)
-    for file in files:
-        found[file.reason] += Usage(files=1, bytes=file.bytes)
+    for reason, size in removed:
+        found[reason] += Usage(files=1, bytes=size)
     return dict(sorted(found.items()))
+
+
+def list_entries(folder: str, options: Mapping[str, str]) -> dict[str, Usage]:
+    """Return what is in a folder by the first segment of the path: files, and folders with all that is in them."""
+    entries: dict[str, Usage] = defaultdict(Usage)
+    for found in open_store(folder, options).list():
+        entries[found.path.partition("/")[0]] += Usage(files=1, bytes=found.size)
+    return entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,9 +392,15 @@ def storage_report(home: Home, version: int | None = None) -> StorageReport:
     own = {base.id: None for base in needed.bases if is_own_root(home, base)}
     counted: dict[tuple[int | None, FileKind], Usage] = defaultdict(Usage)
     missing = []
-    listing = _Listing(home)
+    listed: dict[str, dict[str, Usage]] = {}
     for file in needed.files:
-        usage = listing.usage(file)
+        folder, _, name = file.uri.rpartition("/")
+        if folder not in listed:
+            listed[folder] = list_entries(folder, home.storage_options)
+        usage = listed[folder].get(name, Usage())
+        # Large values are in a folder beside the data file, which no manifest lists.
+        if file.kind is FileKind.DATA and usage.files:
+            usage += listed[folder].get(name.rpartition(".")[0], Usage())
         if usage.files == 0 and file.mention.is_required:
             missing.append(file.uri)
         base_id = None if file.base_id is None else own.get(file.base_id, file.base_id)
@@ -394,29 +417,3 @@ def storage_report(home: Home, version: int | None = None) -> StorageReport:
         bases=tuple(map(usage_of, (None, *others))),
         missing=tuple(sorted(missing)),
     )
-
-
-class _Listing:
-    """What is in each folder that holds live files, listed once."""
-
-    def __init__(self, home: Home) -> None:
-        self._options = home.storage_options
-        self._folders: dict[str, dict[str, Usage]] = {}
-
-    def usage(self, file: NeededFile) -> Usage:
-        folder, _, name = file.uri.rpartition("/")
-        if folder not in self._folders:
-            self._folders[folder] = self._list(folder)
-        entries = self._folders[folder]
-        usage = entries.get(name, Usage())
-        # Large values are in a folder beside the data file, which no manifest lists.
-        if file.kind is FileKind.DATA and usage.files:
-            usage += entries.get(name.rpartition(".")[0], Usage())
-        return usage
-
-    def _list(self, folder: str) -> dict[str, Usage]:
-        """Usage by first path segment: a file's own, or that of all in a folder together."""
-        entries: dict[str, Usage] = defaultdict(Usage)
-        for found in open_store(folder, self._options).list():
-            entries[found.path.partition("/")[0]] += Usage(files=1, bytes=found.size)
-        return entries

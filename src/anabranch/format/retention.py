@@ -24,7 +24,7 @@ from anabranch.errors import (
     ObjectNotFoundError,
 )
 from anabranch.format.arguments import checked_number
-from anabranch.format.bases import has_manifest, list_bases, usage_by_reason
+from anabranch.format.bases import has_manifest, list_bases, source_roots, usage_by_reason
 from anabranch.format.clone.holds import list_holds
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles
@@ -144,7 +144,8 @@ class CleanupReport:
     @property
     def by_reason(self) -> dict[str, tuple[int, int]]:
         """The number of files, and their bytes, by reason."""
-        return {reason: (usage.files, usage.bytes) for reason, usage in usage_by_reason(self.files).items()}
+        found = usage_by_reason((file.reason, file.bytes) for file in self.files)
+        return {reason: (usage.files, usage.bytes) for reason, usage in found.items()}
 
 
 # A file in a base: what it is, and its address.
@@ -324,7 +325,9 @@ def files_of_others(root: Home, bases: Iterable[BasePath]) -> frozenset[str]:
         if hold.clone_uri is not None:
             hint = f"relocate it if it was moved, or release it with `clone_release({hold.name!r})`"
             needed |= _files_of_other(hold.clone_uri, f"the clone {hold.clone_uri!r} of {root.root!r}", root, hint)
-    sources = sorted(_source_roots(root, bases))
+    # Only the source of a clone gets the id 0. It counts even if it is not there any more.
+    options = root.storage_options
+    sources = source_roots(root, bases, lambda base, path: base.id == 0 or has_manifest(open_store(path, options)))
     for source in sources:
         hint = "make it reachable, or leave out the bases"
         needed |= _files_of_other(source, f"the source {source!r} of {root.root!r}", root, hint)
@@ -346,19 +349,6 @@ def _files_of_other(uri: str, name: str, root: Home, hint: str) -> frozenset[str
         raise DatasetInUseError(
             f"{name} cannot be read, and may need files in a base: {err.problem}", hint=hint
         ) from err
-
-
-def _source_roots(root: Home, bases: Iterable[BasePath]) -> set[str]:
-    own = follow_links(root.root)
-    found = set()
-    for base in bases:
-        path, is_branch, _ = base.path.rstrip("/").partition("/tree/")
-        if not base.is_dataset_root or relative_to(follow_links(path), own) is not None:
-            continue
-        # Only the source of a clone gets the id 0. It counts even if it is not there any more.
-        if is_branch or base.id == 0 or has_manifest(open_store(path, root.storage_options)):
-            found.add(path)
-    return found
 
 
 def files_of_dataset(root: Home) -> frozenset[str]:

@@ -8,7 +8,7 @@ of the original, and would lose its files when the original is dropped. `record_
 """
 
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -16,7 +16,7 @@ from functools import partial
 import lance
 
 from anabranch.errors import AnabranchError, BaseNotFoundError, InvalidInputError, InvalidPathError
-from anabranch.format.bases import is_dataset, list_bases
+from anabranch.format.bases import is_dataset, list_bases, source_roots
 from anabranch.format.clone.holds import Hold, list_holds, new_hold_id, record_address, take_hold
 from anabranch.format.home import Home
 from anabranch.format.lance_errors import lance_errors
@@ -25,7 +25,7 @@ from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manif
 from anabranch.format.refs.refs import find_tag
 from anabranch.format.staging.manifests import Origin, find_transaction
 from anabranch.storage import ObjectStore, in_parallel
-from anabranch.storage.uris import follow_links, is_local, join_uri, normalise_uri, relative_to
+from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_to
 
 
 class HoldOutcome(StrEnum):
@@ -89,7 +89,7 @@ class _Manifest:
 class _Plan:
     on_main: Mapping[str, str]
     on_branches: Mapping[str, str]
-    to_rewrite: tuple[_Manifest, ...]
+    first: Collection[_Manifest]
     unexplained: frozenset[UnexplainedBase]
 
     def move(self, manifest: _Manifest, base: BasePath) -> BasePath:
@@ -145,15 +145,18 @@ def _rewrite(
 ) -> RelocateReport:
     store = root.store()
     plan = _plan(root.root, manifests, mapping)
-    for done, manifest in enumerate(() if dry_run else plan.to_rewrite, start=1):
+    changed = [manifest for manifest in manifests if any(plan.move(manifest, base) != base for base in manifest.bases)]
+    # The former root is seen in the first manifests. They change last, so that a second run sees it as well.
+    changed.sort(key=lambda manifest: manifest in plan.first)
+    for done, manifest in enumerate(() if dry_run else changed, start=1):
         data = store.get(manifest.path)
         # One put replaces the whole manifest, so a reader sees the old paths or the new ones. A second run after a
         # crash finds the rest.
         store.put(manifest.path, with_base_paths(data, partial(plan.move, manifest), name=manifest.path))
-        progress(done, len(plan.to_rewrite))
+        progress(done, len(changed))
     # Handles of this process still have the old paths.
     root.forget()
-    rewritten = tuple(sorted(manifest.path for manifest in plan.to_rewrite))
+    rewritten = tuple(sorted(manifest.path for manifest in changed))
     return RelocateReport(
         root=root.root,
         changes=plan.changes,
@@ -234,13 +237,10 @@ def _plan(root: str, manifests: Iterable[_Manifest], mapping: Mapping[str, str])
     for path in _base_paths(branches):
         moved = moved_path(path, mapping)
         on_branches[path] = moved_path(moved, former) if is_stale(moved) else moved
-    changed = [*_changed(main, on_main), *_changed(branches, on_branches)]
-    evidence = {manifest.path for manifest in first.values()}
     return _Plan(
         on_main=on_main,
         on_branches=on_branches,
-        # The former root is seen in the first manifests. They change last, so that a second run sees it as well.
-        to_rewrite=tuple(sorted(changed, key=lambda manifest: manifest.path in evidence)),
+        first=frozenset(first.values()),
         # The roots from which branches would still read files outside of the dataset.
         unexplained=frozenset(
             UnexplainedBase(branch=manifest.branch, path=base.path)
@@ -253,12 +253,6 @@ def _plan(root: str, manifests: Iterable[_Manifest], mapping: Mapping[str, str])
 
 def _base_paths(manifests: Iterable[_Manifest]) -> set[str]:
     return {base.path for manifest in manifests for base in manifest.bases}
-
-
-def _changed(manifests: Iterable[_Manifest], new_paths: Mapping[str, str]) -> Iterator[_Manifest]:
-    for manifest in manifests:
-        if any(new_paths[base.path] != base.path for base in manifest.bases):
-            yield manifest
 
 
 def _former_roots(
@@ -315,35 +309,17 @@ def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = Fals
     """
     known = tuple(bases)
     made = _clone_operation(clone)
-    roots = _source_roots(clone, known, made)
+    recorded = None if made is None else made.ref_path.rstrip("/").partition("/tree/")[0]
+    options = clone.storage_options
+    roots = source_roots(clone, known, lambda _, root: root == recorded or bool(is_dataset(root, options)))
     if not roots:
         return ()
     # A clone of a clone inherits from several datasets, and only the last of them holds it.
-    recorded = _recorded_root(made)
     source = Home.at(recorded if recorded in roots else roots[-1], clone.storage_options)
     try:
         return (_record(source, clone, known, made, dry_run=dry_run),)
     except AnabranchError as err:
         return (HoldChange(source=source.root, tag=None, outcome=HoldOutcome.NOT_FOUND, problem=err.problem),)
-
-
-def _source_roots(clone: Home, bases: Iterable[BasePath], made: lance.LanceOperation.Clone | None) -> list[str]:
-    """The roots of other datasets from which the clone inherits files; that of the newest base comes last."""
-    roots: list[str] = []
-    own = follow_links(clone.root)
-    for base in sorted(bases, key=lambda base: base.id):
-        root, is_branch, _ = base.path.rstrip("/").partition("/tree/")
-        if not base.is_dataset_root or relative_to(follow_links(root), own) is not None:
-            continue
-        # A base may be a plain folder of files. Only these three prove that it is the root of a dataset.
-        if is_branch or root == _recorded_root(made) or is_dataset(root, clone.storage_options):
-            # A root that occurs again moves to the end: the last one is the direct source.
-            roots = [*(known for known in roots if known != root), root]
-    return roots
-
-
-def _recorded_root(made: lance.LanceOperation.Clone | None) -> str | None:
-    return None if made is None else made.ref_path.rstrip("/").partition("/tree/")[0]
 
 
 def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:

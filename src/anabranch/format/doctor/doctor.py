@@ -6,7 +6,7 @@ every branch and tag.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 
@@ -20,7 +20,7 @@ from anabranch.errors import (
     StorageUnavailableError,
 )
 from anabranch.format.doctor.branches import diagnose_refs, diagnose_trees
-from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, Repair, Repairs, examine, unknown_file
+from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, Repairs, examine, unknown_file
 from anabranch.format.doctor.inventory import (
     Contents,
     Inventory,
@@ -35,7 +35,6 @@ from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     TAG_REFS,
-    LayoutFile,
     LayoutKind,
     ManifestName,
     ManifestScheme,
@@ -195,21 +194,19 @@ def _temporary_files(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     files = [file for file in inventory.layout.files if file.kind is LayoutKind.TEMPORARY and file.has_ref]
     refs = tuple(file for file in files if file.path.startswith("_refs/"))
     others = tuple(file for file in files if file not in refs)
-    if refs:
-        yield _half_written("_refs", refs, "a repair removes them", repair=partial(repairs.remove_files, refs))
-    if others:
-        yield _half_written(inventory.layout.root, others, "none: remove them when there are no writers")
-
-
-def _half_written(subject: str, files: Sequence[LayoutFile], remedy: str, *, repair: Repair | None = None) -> Case:
-    return Case(
-        kind=FindingKind.TEMPORARY_FILES,
-        subject=subject,
-        explanation=f"{len(files)} half-written files: a crash left them, or they are being written",
-        remedy=remedy,
-        paths=tuple(file.path for file in files),
-        repair=repair,
-    )
+    for subject, found, remedy, repair in (
+        ("_refs", refs, "a repair removes them", partial(repairs.remove_files, refs)),
+        (inventory.layout.root, others, "none: remove them when there are no writers", None),
+    ):
+        if found:
+            yield Case(
+                kind=FindingKind.TEMPORARY_FILES,
+                subject=subject,
+                explanation=f"{len(found)} half-written files: a crash left them, or they are being written",
+                remedy=remedy,
+                paths=tuple(file.path for file in found),
+                repair=repair,
+            )
 
 
 def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:

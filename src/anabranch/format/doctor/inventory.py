@@ -17,7 +17,7 @@ from anabranch.errors import (
     StorageDeniedError,
     StorageUnavailableError,
 )
-from anabranch.format.bases import check_bases
+from anabranch.format.bases import check_bases, list_entries
 from anabranch.format.doctor.findings import FindingKind
 from anabranch.format.home import Home, is_staged
 from anabranch.format.lance_errors import lance_errors
@@ -283,10 +283,8 @@ def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[Counter[str], 
     unchecked: dict[str, str] = {}
     for folder, names in wanted.items():
         try:
-            for info in open_store(folder, root.storage_options).list():
-                name = info.path.partition("/")[0]
-                if name in names:
-                    sizes[f"{folder}/{name}"] += info.size
+            listed = list_entries(folder, root.storage_options)
+            sizes |= Counter({f"{folder}/{name}": listed[name].bytes for name in names & listed.keys()})
         # An unreachable base is reported once, not as many missing files.
         except AnabranchError as err:
             unchecked[folder] = err.problem

@@ -180,7 +180,8 @@ class GcReport:
     @property
     def by_reason(self) -> dict[str, tuple[int, int]]:
         """The number of objects and their bytes, by reason."""
-        return {reason: (usage.files, usage.bytes) for reason, usage in usage_by_reason(self.objects).items()}
+        found = usage_by_reason((one.reason, one.bytes) for one in self.objects)
+        return {reason: (usage.files, usage.bytes) for reason, usage in found.items()}
 
 
 def collect_garbage(

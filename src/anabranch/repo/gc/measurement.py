@@ -153,7 +153,7 @@ class RepositoryStorage:
     @property
     def freeable_by_reason(self) -> dict[str, Usage]:
         """The files that gc would free now, by reason."""
-        return usage_by_reason(self.garbage)
+        return usage_by_reason((found.reason, found.bytes) for found in self.garbage)
 
     def holder(self, name: str) -> HolderStorage:
         """Return what one holder needs. Raise NotFoundError if there is no holder of that name."""
