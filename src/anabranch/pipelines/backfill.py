@@ -8,8 +8,8 @@ import calendar
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.ids import new_ulid
 from anabranch.pipelines.declarations import bind_parameters, written
 from anabranch.pipelines.definition import PipelineDefinition
-from anabranch.pipelines.plan import Plan, Selection, plan_pipeline
+from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.run import Manner, PipelineRun, run_plan
 from anabranch.repo.history.lineage import BACKFILL, NAME
 from anabranch.storage.requests import Progress
@@ -51,98 +51,65 @@ class Backfill:
     runs: tuple[PipelineRun, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is asked for: the range of a parameter, the values of the others, and what is built."""
-
-    parameter: str
-    start: Any
-    end: Any
-    step: str | int | None
-    again: bool = False
-    branch: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    selection: Selection = field(default_factory=Selection)
-
-
-def run_backfill(pipeline: PipelineDefinition, repo: "Repository", request: Request, manner: Manner) -> Backfill:
-    branch = request.branch or repo.branch
-    values = _values(pipeline, request)
+def run_backfill(  # noqa: PLR0913 - all but the pipeline and the repository by their names
+    pipeline: PipelineDefinition,
+    repo: "Repository",
+    *,
+    parameter: str,
+    values: tuple[Any, ...],
+    plan: Callable[[Any], Plan],
+    manner: Manner,
+    again: bool,
+) -> Backfill:
+    """Run a pipeline for each value of a parameter. `plan` plans the run of one value."""
     # Refuses what cannot work before the first value is built.
-    plan = _plan(pipeline, repo, request, values[0])
-    spec = _spec(plan.parameters, [step.key for step in plan.steps], values, request.parameter)
+    first = plan(values[0])
+    spec = _spec(first.parameters, [step.key for step in first.steps], values, parameter)
     backfill_id, done = new_ulid(), frozenset[str]()
-    if not request.again:
-        backfill_id, done = _find_unfinished(pipeline, repo, branch, spec) or (backfill_id, done)
+    if not again:
+        backfill_id, done = _find_unfinished(pipeline, repo, first.branch, spec) or (backfill_id, done)
     runs: list[PipelineRun] = []
     for number, value in enumerate(values, start=1):
-        if str(value) in done:
-            run = None
-        else:
+        run = None
+        if str(value) not in done:
             record = {"id": backfill_id, "spec": spec, "value": str(value), "number": number, "of": len(values)}
-            about = replace(
-                manner,
-                metadata={BACKFILL: json.dumps(record)},
-                message=f"Run the pipeline {pipeline.name} for {request.parameter}={value}",
-            )
-            run = _run_value(pipeline, repo, request, value, about, f"{number} of {len(values)}")
+            message = f"Run the pipeline {pipeline.name} for {parameter}={value}"
+            about = replace(manner, metadata={BACKFILL: json.dumps(record)}, message=message)
+            try:
+                run = run_plan(plan(value), repo, about)
+            except AnabranchError as err:
+                problem = f"the backfill stopped at {parameter}={value} ({number} of {len(values)}): {err.problem}"
+                # The same class, so that the exit code is that of the cause.
+                raise err.reworded(problem, hint=f"{err.hint}; the same command continues there") from err
             runs.append(run)
         manner.progress(BackfillProgress(stage="values", done=number, total=len(values), value=value, run=run))
     return Backfill(
         pipeline=pipeline.name,
-        branch=branch,
-        parameter=request.parameter,
+        branch=first.branch,
+        parameter=parameter,
         values=values,
         skipped=tuple(value for value in values if str(value) in done),
         runs=tuple(runs),
     )
 
 
-def _plan(pipeline: PipelineDefinition, repo: "Repository", request: Request, value: Any) -> Plan:
-    return plan_pipeline(
-        pipeline,
-        repo,
-        branch=request.branch,
-        parameters={**request.parameters, request.parameter: value},
-        selection=request.selection,
-    )
-
-
-def _run_value(
-    pipeline: PipelineDefinition, repo: "Repository", request: Request, value: Any, manner: Manner, where: str
-) -> PipelineRun:
-    try:
-        return run_plan(_plan(pipeline, repo, request, value), repo, manner)
-    except AnabranchError as err:
-        problem = f"the backfill stopped at {request.parameter}={value} ({where}): {err.problem}"
-        hint = f"{err.hint}; the same command continues there"
-        # The same class, so that the exit code is that of the cause.
-        raise err.reworded(problem, hint=hint) from err
-
-
-def _values(pipeline: PipelineDefinition, request: Request) -> tuple[Any, ...]:
-    """Return the values of the range, both ends included."""
-    parameter = pipeline.parameters.get(request.parameter)
+def list_values(
+    pipeline: PipelineDefinition, name: str, start: Any, end: Any, step: str | int | None
+) -> tuple[Any, ...]:
+    """Return the values of a parameter in a range, both ends included."""
+    parameter = pipeline.parameters.get(name)
     if parameter is None:
         # Refuses the name, with those that there are.
-        bind_parameters(pipeline.parameters, {request.parameter: request.start}, pipeline.location)
-    if request.parameter in request.parameters:
-        raise InvalidInputError(
-            f"the parameter {request.parameter!r} has a value besides its range", hint="leave the value out"
-        )
+        bind_parameters(pipeline.parameters, {name: start}, pipeline.location)
     if parameter is None or parameter.kind not in (date, int):
         raise InvalidInputError(
-            f"the parameter {request.parameter!r} is not a date or an int", hint="declare it by such a default or type"
+            f"the parameter {name!r} is not a date or an int", hint="declare it by such a default or type"
         )
-    declared = {request.parameter: parameter}
-    start, end = (
-        bind_parameters(declared, {request.parameter: given}, pipeline.location)[request.parameter]
-        for given in (request.start, request.end)
-    )
+    start, end = (bind_parameters({name: parameter}, {name: given}, pipeline.location)[name] for given in (start, end))
     if end < start:
         raise InvalidInputError(f"the range ends at {end}, before it starts at {start}", hint="swap the two")
     found: list[Any] = []
-    for value in _iter_range(start, end, request.step):
+    for value in _iter_range(start, end, step):
         found.append(value)
         if len(found) > _MOST_VALUES:
             raise InvalidInputError(

@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from anabranch.errors import InvalidPipelineError
-from anabranch.pipelines.backfill import Backfill, Request, run_backfill
+from anabranch.errors import InvalidInputError, InvalidPipelineError
+from anabranch.pipelines.backfill import Backfill, list_values, run_backfill
 from anabranch.pipelines.definition import PipelineDefinition, Source, execute
 from anabranch.pipelines.plan import Plan, Selection, plan_pipeline
 from anabranch.pipelines.project import declare_project, read_pipeline_source
@@ -121,18 +121,18 @@ class Pipeline(PipelineDefinition):
         continues after a failure: values that the branch already has a commit of are skipped, unless `again`.
         `progress` gets a `BackfillProgress` for each value that is done, and the `StepProgress` of its outputs before.
         """
-        request = Request(
-            parameter=parameter,
-            start=start,
-            end=end,
-            step=step,
-            again=again,
-            branch=branch,
-            parameters=parameters or {},
-            selection=Selection(select=select, exclude=exclude),
-        )
+        values, others = list_values(self, parameter, start, end, step), dict(parameters or {})
+        if parameter in others:
+            raise InvalidInputError(
+                f"the parameter {parameter!r} has a value besides its range", hint="leave the value out"
+            )
+
+        def plan(value: Any) -> Plan:
+            given = {**others, parameter: value}
+            return self.plan(repo, branch=branch, parameters=given, select=select, exclude=exclude)
+
         manner = Manner(jobs=jobs, session=spark, progress=progress or ignore_progress)
-        return run_backfill(self, repo, request, manner)
+        return run_backfill(self, repo, parameter=parameter, values=values, plan=plan, manner=manner, again=again)
 
     def reproduce(
         self,

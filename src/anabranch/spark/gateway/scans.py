@@ -310,10 +310,6 @@ def _integer(value: Any, _: pa.DataType) -> str:
     return str(value)
 
 
-def _boolean(value: Any, _: pa.DataType) -> str:
-    return "true" if value else "false"
-
-
 def _float(value: Any, _: pa.DataType) -> str:
     number = float(value)
     if not math.isfinite(number) or number == 0:
@@ -335,14 +331,6 @@ def _text(value: Any, _: pa.DataType) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _binary(value: Any, _: pa.DataType) -> str:
-    return f"X'{bytes.fromhex(value).hex()}'"
-
-
-def _date(value: Any, _: pa.DataType) -> str:
-    return f"DATE '{(_EPOCH + timedelta(days=value)).date().isoformat()}'"
-
-
 def _timestamp(value: Any, kind: pa.DataType) -> str:
     if kind.unit != "us":
         raise _CannotPushError  # Spark shows finer times cut off
@@ -354,12 +342,15 @@ def _timestamp(value: Any, kind: pa.DataType) -> str:
 _Writer = Callable[[Any, pa.DataType], str]
 _WRITERS: tuple[tuple[Callable[[pa.DataType], bool], _Writer], ...] = (
     (pa.types.is_integer, _integer),
-    (pa.types.is_boolean, _boolean),
+    (pa.types.is_boolean, lambda value, _: "true" if value else "false"),
     (lambda kind: pa.types.is_float32(kind) or pa.types.is_float64(kind), _float),
     (pa.types.is_decimal128, _decimal),
     (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), _text),
-    (lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind), _binary),
-    (pa.types.is_date32, _date),
+    (
+        lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind),
+        lambda value, _: f"X'{bytes.fromhex(value).hex()}'",
+    ),
+    (pa.types.is_date32, lambda value, _: f"DATE '{(_EPOCH + timedelta(days=value)).date().isoformat()}'"),
     (pa.types.is_timestamp, _timestamp),
 )
 

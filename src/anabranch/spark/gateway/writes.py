@@ -7,7 +7,6 @@ import base64
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any
 from uuid import uuid4
 
@@ -51,41 +50,20 @@ class _Write:
     where: str | None
 
 
-class _Writes:
-    """The writes that were begun in this process and have not ended."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._begun: dict[str, _Write] = {}
-
-    def add(self, write: _Write) -> str:
-        key = uuid4().hex
-        with self._lock:
-            self._begun[key] = write
-        return key
-
-    def get(self, key: str) -> _Write:
-        with self._lock:
-            found = self._begun.get(key)
-        if found is None:
-            raise BusyError("the process that began this write has ended", hint="run the statement again")
-        return found
-
-    def __len__(self) -> int:
-        with self._lock:
-            return len(self._begun)
-
-    def remove(self, key: str) -> None:
-        with self._lock:
-            self._begun.pop(key, None)
-
-
-_WRITES = _Writes()
+# The writes that were begun in this process and have not ended. Threads share it: each use is one atomic operation.
+_WRITES: dict[str, _Write] = {}
 
 
 def has_begun() -> bool:
     """Whether a write was begun in this process and has not ended."""
-    return len(_WRITES) > 0
+    return bool(_WRITES)
+
+
+def _get_write(request: Request) -> _Write:
+    found = _WRITES.get(request["write"])
+    if found is None:
+        raise BusyError("the process that began this write has ended", hint="run the statement again")
+    return found
 
 
 def begin_write(request: Request) -> dict[str, Any]:
@@ -106,11 +84,12 @@ def begin_write(request: Request) -> dict[str, Any]:
         table = PreparedTable.of(
             staged_table,
             given,
-            mode=LoadMode.OVERWRITE if is_overwrite else _load_mode(mode),
+            mode=LoadMode.OVERWRITE if is_overwrite else LoadMode.UPSERT if mode == "upsert" else LoadMode.APPEND,
             columns=None if defined is None else defined.schema,
             prepared_at=prepared_at,
         )
-    write = _Write(
+    key = uuid4().hex
+    _WRITES[key] = _Write(
         repository=request.repository,
         branch=branch,
         message=request["message"],
@@ -119,7 +98,7 @@ def begin_write(request: Request) -> dict[str, Any]:
         read=version_ref_from_json(request["version_ref"], request.storage_options) if mode == "change" else None,
         where=_where(request, staged_table.version_ref),
     )
-    return {"write": _WRITES.add(write), "writer": _writer_to_json(table.writer, request["schema"])}
+    return {"write": key, "writer": _writer_to_json(table.writer, request["schema"])}
 
 
 def write_rows(request: Request) -> dict[str, Any]:
@@ -154,7 +133,7 @@ def write_addresses(request: Request) -> dict[str, Any]:
 
 def commit_write(request: Request) -> dict[str, Any]:
     """Publish what all tasks wrote as one commit; answer its id, None if nothing changed."""
-    write = _WRITES.get(request["write"])
+    write = _get_write(request)
     tasks: Sequence[Mapping[str, Any]] = request["tasks"]
     fresh = _fresh(tasks)
     with write.repository.transaction(write.branch, message=write.message, metadata=write.metadata) as tx:
@@ -163,13 +142,13 @@ def commit_write(request: Request) -> dict[str, Any]:
             write.table.take_in(tx, fresh)
         else:
             table_writes(tx).replace_fragments(write.table.staged_table, _change(write, tasks, fresh))
-    _WRITES.remove(request["write"])
+    _WRITES.pop(request["write"], None)
     return {"commit": None if tx.published is None else tx.published.graph_commit_id}
 
 
 def commit_batch(request: Request) -> dict[str, Any]:
     """Publish one batch of a stream as one commit, unless the branch has it already."""
-    write = _WRITES.get(request["write"])
+    write = _get_write(request)
     fragments, table = _fresh(request["tasks"]), write.table
     if fragments or table.writer.is_overwrite:
         EngineAccess(write.repository).publish_batch(
@@ -179,13 +158,13 @@ def commit_batch(request: Request) -> dict[str, Any]:
             message=write.message,
             metadata=write.metadata,
         )
-    _WRITES.remove(request["write"])
+    _WRITES.pop(request["write"], None)
     return {}
 
 
 def abort_write(request: Request) -> dict[str, Any]:
     """Forget a write. Its files belong to no commit, and garbage collection removes them."""
-    _WRITES.remove(request["write"])
+    _WRITES.pop(request["write"], None)
     return {}
 
 
@@ -205,13 +184,9 @@ def delete_where(request: Request) -> dict[str, Any]:
 def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | None) -> StagedTable:
     if defined is not None and (mode == "create" or (mode == "create_or_replace" and key not in tx)):
         return table_writes(tx).prepare_new(key, defined.schema, primary_key=defined.primary_key)
-    staged_table = prepare_table(tx, key, mode=_load_mode(mode))
+    staged_table = prepare_table(tx, key, mode=LoadMode.UPSERT if mode == "upsert" else LoadMode.APPEND)
     # A table that is replaced gets the key of the new definition.
     return staged_table if defined is None else replace(staged_table, primary_key=defined.primary_key)
-
-
-def _load_mode(mode: str) -> LoadMode:
-    return LoadMode.UPSERT if mode == "upsert" else LoadMode.APPEND
 
 
 def _fresh(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
