@@ -16,13 +16,13 @@ from anabranch.files.formats import CsvOptions
 from anabranch.files.records import (
     Block,
     Dialect,
-    Parsed,
+    Part,
     Refusal,
+    bad_record,
     in_order,
     iter_blocks,
     parse_by_parts,
     parsed_type,
-    refuse_nulls,
 )
 from anabranch.files.sources import SourceFile, Watch, check_is_csv, iter_text, without_lines
 
@@ -69,7 +69,7 @@ class CsvReader:
             return iter(())
         return iter_blocks(body.pieces, self._dialect, file=file.uri, line=body.line)
 
-    def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed:
+    def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Part:
         names = self.names_of(file)
         wrong: list[tuple[int, int]] = []
         try:
@@ -77,25 +77,24 @@ class CsvReader:
         # Arrow reports only the first value that it cannot convert. Parse smaller parts to find all bad records with
         # their lines.
         except Refusal:
-            return refuse_nulls(self._parse_by_parts(block, names, schema), schema)
+            return parse_by_parts(block, lambda data: self._convert_all(data, names, schema))
         if not wrong:
-            return refuse_nulls(Parsed(block, table, block.bad, None), schema)
+            return Part(block.file, table, block.bad, block)
         # Arrow counts rows from 1 and skips blank lines, as `records` does.
         numbers = {number for number, _ in wrong}
-        bad = [block.bad_record(block.records[number - 1], _width_reason(width, names)) for number, width in wrong]
+        bad = [
+            bad_record(block.file, block.records[number - 1], _width_reason(width, names)) for number, width in wrong
+        ]
         kept = tuple(record for number, record in enumerate(block.records, start=1) if number not in numbers)
-        return refuse_nulls(Parsed(block, table, in_order(*block.bad, *bad), kept), schema)
+        return Part(block.file, table, in_order(*block.bad, *bad), block, kept)
 
-    def _parse_by_parts(self, block: Block, names: tuple[str, ...], schema: pa.Schema) -> Parsed:
-        def parse(data: bytes) -> pa.Table:
-            wrong: list[tuple[int, int]] = []
-            table = self._convert(data, names, schema, wrong)
-            if wrong:
-                raise Refusal(_width_reason(wrong[0][1], names))
-            return table
-
-        found = parse_by_parts(block, parse)
-        return Parsed(block, found.table, in_order(*block.bad, *found.bad), found.kept)
+    def _convert_all(self, data: bytes, names: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+        """Convert records, none of which may have too few or too many values."""
+        wrong: list[tuple[int, int]] = []
+        table = self._convert(data, names, schema, wrong)
+        if wrong:
+            raise Refusal(_width_reason(wrong[0][1], names))
+        return table
 
     def texts(self, file: SourceFile, block: Block) -> pa.Table:
         """All values as text, of the records that have as many as there are columns."""

@@ -14,13 +14,12 @@ from anabranch.errors import DamagedFileError, InvalidInputError, SchemaMismatch
 from anabranch.files.records import (
     Block,
     Dialect,
-    Parsed,
+    Part,
     Record,
     Refusal,
     iter_blocks,
     parse_by_parts,
     parsed_type,
-    refuse_nulls,
 )
 from anabranch.files.sources import SourceFile, Watch, check_is_json, iter_text
 from anabranch.format.arrow_types import is_list
@@ -56,7 +55,7 @@ class JsonReader:
         else:
             yield from iter_blocks(everything, Dialect.of_lines(), file=file.uri)
 
-    def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Parsed:
+    def parse(self, file: SourceFile, block: Block, schema: pa.Schema) -> Part:
         wanted = pa.schema([field.with_nullable(nullable=True) for field in schema])
         # Dates and times are read as text first and cast afterwards.
         written = pa.schema([pa.field(field.name, _written_type(field.type)) for field in wanted])
@@ -73,10 +72,9 @@ class JsonReader:
             return pa.table([_cast(table.column(field.name), field) for field in wanted], schema=wanted)
 
         try:
-            found = Parsed(block, parse(block.data), block.bad)
+            return Part(block.file, parse(block.data), block.bad, block)
         except Refusal:
-            found = parse_by_parts(block, parse)
-        return refuse_nulls(found, schema)
+            return parse_by_parts(block, parse)
 
     def guess(self, block: Block) -> list[pa.Schema]:
         """The columns of a block, in the types that Arrow finds; more than one answer where records disagree."""

@@ -6,7 +6,7 @@ matched one by one; both ways agree on what a record is.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -127,9 +127,6 @@ class Block:
             return self.known
         return _split(self.data, self.line, self.dialect, self.file, is_last=True).records
 
-    def bad_record(self, record: Record, reason: str) -> BadRecord:
-        return _bad(self.file, record.line, record.text, reason)
-
 
 @dataclass(frozen=True, slots=True)
 class _Split:
@@ -248,7 +245,7 @@ def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool
             if may_go_on and (not after or dialect.unfinished.match(held, at) is not None):
                 break
             after = after or end
-            bad.append(_bad(file, line, held[at:after], UNCLOSED))
+            bad.append(bad_record(file, Record(held[at:after], line), UNCLOSED))
         line += held.count(b"\n", at, after)
         at = after
     return _Split(tuple(records), tuple(bad), at)
@@ -258,23 +255,32 @@ def _ended(text: bytes) -> bytes:
     return text if text.endswith((b"\n", b"\r")) else text + b"\n"
 
 
-def _bad(file: str, line: int, text: bytes, reason: str) -> BadRecord:
-    return BadRecord(file=file, line=line, reason=reason, text=text.rstrip(b"\r\n").decode(errors="backslashreplace"))
+def bad_record(file: str, record: Record, reason: str) -> BadRecord:
+    text = record.text.rstrip(b"\r\n").decode(errors="backslashreplace")
+    return BadRecord(file=file, line=record.line, reason=reason, text=text)
 
 
 @dataclass(frozen=True)
-class Parsed:
-    """The good rows of a block, and the bad records. `kept` are the good records, if not all are good."""
+class Part:
+    """Good rows of one file, and the bad records beside them.
 
-    block: Block
+    Rows of text have the `block` that they are from. `kept` are the good records of it, if not all are good.
+    """
+
+    file: str
     table: pa.Table
     bad: tuple[BadRecord, ...] = ()
+    block: Block | None = None
     kept: tuple[Record, ...] | None = None
 
-    @cached_property
-    def lines(self) -> tuple[int, ...]:
-        """The line that each row begins at."""
-        return tuple(record.line for record in (self.block.records if self.kept is None else self.kept))
+    @property
+    def rows_read(self) -> int:
+        return len(self.table) + len(self.bad)
+
+    @property
+    def records(self) -> tuple[Record, ...] | None:
+        """The record of each row; None for rows that are not from text."""
+        return self.kept if self.kept is not None or self.block is None else self.block.records
 
 
 def parsed_type(kind: pa.DataType) -> pa.DataType:
@@ -288,7 +294,7 @@ class Refusal(Exception):  # noqa: N818 - it never leaves this package
     """Some record of a part is bad; if the part is one record, for this reason."""
 
 
-def parse_by_parts(block: Block, parse: Callable[[bytes], pa.Table]) -> Parsed:
+def parse_by_parts(block: Block, parse: Callable[[bytes], pa.Table]) -> Part:
     """Halve what does not work until the bad records stand alone, so that the others are parsed as they always are."""
     tables: list[pa.Table] = []
     kept: list[Record] = []
@@ -301,7 +307,7 @@ def parse_by_parts(block: Block, parse: Callable[[bytes], pa.Table]) -> Parsed:
         except Refusal as err:
             # A part that cannot be parsed and has one record: this is a bad one. Each costs log2(n) attempts.
             if len(part) == 1:
-                bad.append(block.bad_record(part[0], str(err)))
+                bad.append(bad_record(block.file, part[0], str(err)))
                 return
             middle = len(part) // 2
             try_part(part[:middle])
@@ -312,24 +318,22 @@ def parse_by_parts(block: Block, parse: Callable[[bytes], pa.Table]) -> Parsed:
         try_part(whole)
     # All records are bad. The table still needs its columns.
     table = pa.concat_tables(tables) if tables else parse(b"")
-    return Parsed(block, table, tuple(bad), tuple(kept))
+    return Part(block.file, table, in_order(*block.bad, *bad), block, tuple(kept))
 
 
-def refuse_nulls(parsed: Parsed, schema: pa.Schema) -> Parsed:
+def refuse_nulls(part: Part, schema: pa.Schema) -> Part:
     """Take out rows without a value where a column needs one."""
     for column in schema:
-        if column.nullable or not parsed.table.column(column.name).null_count:
+        if column.nullable or not part.table.column(column.name).null_count:
             continue
-        is_good = parsed.table.column(column.name).is_valid()
+        is_good = part.table.column(column.name).is_valid()
         # Rows and records are in the same order, so that a bad row leads to its line.
-        records = parsed.block.records if parsed.kept is None else parsed.kept
-        goods = is_good.to_pylist()
+        pairs = list(zip(part.records or (), is_good.to_pylist(), strict=True))
         reason = f"column {column.name!r} needs a value and has none"
-        bad = [parsed.block.bad_record(r, reason) for r, good in zip(records, goods, strict=True) if not good]
-        parsed = Parsed(
-            parsed.block,
-            parsed.table.filter(is_good),
-            in_order(*parsed.bad, *bad),
-            tuple(r for r, good in zip(records, goods, strict=True) if good),
+        part = replace(
+            part,
+            table=part.table.filter(is_good),
+            bad=in_order(*part.bad, *(bad_record(part.file, record, reason) for record, good in pairs if not good)),
+            kept=tuple(record for record, good in pairs if good),
         )
-    return parsed
+    return part

@@ -18,7 +18,7 @@ from anabranch.errors import DamagedFileError, SchemaMismatchError
 from anabranch.files.csv_reader import CsvReader
 from anabranch.files.formats import Compression, CsvOptions, FileFormat
 from anabranch.files.json_reader import JsonReader, unify_columns
-from anabranch.files.records import BadRecord, Block, Parsed
+from anabranch.files.records import Block, Part, refuse_nulls
 from anabranch.files.sources import SourceFile, Span, Watch
 from anabranch.files.type_inference import TypeInference
 from anabranch.format.home import Home
@@ -132,20 +132,6 @@ class Reading:
         return JsonReader()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Some rows of one file, and the bad records next to them."""
-
-    file: str
-    table: pa.Table
-    bad: tuple[BadRecord, ...] = ()
-    parsed: Parsed | None = None
-
-    @property
-    def rows_read(self) -> int:
-        return len(self.table) + len(self.bad)
-
-
 def iter_parts(
     files: Sequence[SourceFile], reading: Reading, schema: pa.Schema, *, watch: Watch | None = None
 ) -> Iterator[Part]:
@@ -156,9 +142,7 @@ def iter_parts(
     reader = reading.text_reader()
 
     def parse(item: tuple[SourceFile, Block]) -> Part:
-        file, block = item
-        parsed = reader.parse(file, block, schema)
-        return Part(file=file.uri, table=parsed.table, bad=parsed.bad, parsed=parsed)
+        return refuse_nulls(reader.parse(*item, schema), schema)
 
     blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
     yield from _map_ahead(parse, blocks)
@@ -239,7 +223,7 @@ def _iter_columnar(files: Sequence[SourceFile], schema: pa.Schema, watch: Watch 
         reader = pa.RecordBatchReader.from_batches(columns, _iter_rows(file))
         try:
             for batch in fit_rows(reader, schema).batches:
-                yield Part(file=file.uri, table=pa.Table.from_batches([batch]))
+                yield Part(file.uri, pa.Table.from_batches([batch]))
         except SchemaMismatchError as err:
             raise SchemaMismatchError(f"{file.uri!r}: {err.problem}", hint=err.hint) from err
         if watch is not None:

@@ -142,8 +142,8 @@ def _find_key(task: LoadTask, key: Mapping[str, pa.Scalar]) -> list[tuple[str, i
         for name, value in key.items():
             is_match &= pc.equal(part.table.column(name), value).to_numpy()
         rows = np.flatnonzero(is_match)
-        lines = [None] * len(rows) if part.parsed is None else [int(part.parsed.lines[row]) for row in rows]
-        positions.extend((part.file, line) for line in lines)
+        records = part.records
+        positions.extend((part.file, None if records is None else records[row].line) for row in rows)
     return positions
 
 
