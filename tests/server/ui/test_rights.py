@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
+from anabranch.server.ui.lake import Lake
+from anabranch.server.ui.service_pages import ProjectLake
 from tests.server.conftest import Project, Running, make_token, new_project, ok, serving
 from tests.server.conftest import running as running
 from tests.server.ui.test_service import path_of, routes_of, signed_in
@@ -15,6 +17,21 @@ from tests.server.ui.test_service import path_of, routes_of, signed_in
 def project(running: Running) -> Iterator[Project]:
     with running.client() as client:
         yield new_project(client)
+
+
+def test_project_decides_all_that_the_lake_of_this_machine_allows() -> None:
+    """A method that is new in `Lake` is allowed to everybody until the service has one of its own."""
+    same_for_all = {
+        "identity",
+        "name_of",
+        "can_write",
+        "list_choices",
+        "count_branches",
+        "count_tags",
+        "can_administer",
+    }
+    own = {name for name in vars(Lake) if not name.startswith("_")} - set(Lake.__dataclass_fields__)
+    assert own - same_for_all - set(vars(ProjectLake)) == set()
 
 
 def repository_of(running: Running, project: Project) -> ab.Repository:

@@ -103,7 +103,7 @@ def _input_versions(visit: Visit, pipeline: PipelineRecord | None) -> Mapping[st
 def revert_commit(visit: Visit) -> Redirect:
     """Revert the commit on a branch by a new commit."""
     branch = visit.field("branch") or MAIN
-    visit.lake.host.check_revert(_commit_id(visit), branch)
+    visit.lake.check_revert(_commit_id(visit), branch)
     done = visit.lake.repository.revert(_commit_id(visit), branch=branch)
     return _done(done.commit, f"Reverted on {branch}.", f"There was nothing to revert on {branch}.")
 
@@ -112,7 +112,7 @@ def cherry_pick_commit(visit: Visit) -> Redirect:
     """Apply the changes of the commit to a branch."""
     branch = visit.field("branch") or MAIN
     # A cherry-pick is a merge of one commit, so that the same rule applies.
-    visit.lake.host.check_merge(_commit_id(visit), branch)
+    visit.lake.check_merge(_commit_id(visit), branch)
     done = visit.lake.repository.cherry_pick(_commit_id(visit), branch=branch)
     return _done(done.commit, f"Applied to {branch}.", f"There was nothing to apply to {branch}.")
 

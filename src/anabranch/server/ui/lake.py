@@ -1,14 +1,19 @@
-"""The repository of a page, and what differs between one on this machine and a project of a service."""
+"""The repository of a page, and what its visitor may do there."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import BinaryIO, Protocol
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO, ClassVar
 
 from anabranch.ids import MAIN, BranchName
+from anabranch.repo.io.load_steps import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
+from anabranch.server.files import keep_file
+from anabranch.server.imports import errors_about, format_of
 
 # More names are not suggested, but can be typed.
 _MOST_NAMES = 100
@@ -38,77 +43,86 @@ class RefChoices:
     tags: tuple[str, ...]
 
 
-class Host(Protocol):
-    """What serves a repository: a service creates and deletes branches in its own way, and has tokens."""
-
-    @property
-    def has_free_branches(self) -> bool:
-        """Whether the visitor chooses the source and the mode of a new branch."""
-        ...
-
-    def allows(self, scope: Scope, branch: str | None = None) -> bool:
-        """Return whether the visitor may do what needs a scope, to a branch if one is given."""
-        ...
-
-    def branch_names(self) -> Mapping[str, str]:
-        """Return the names that people gave to branches, by their names in the repository, where they differ."""
-        ...
-
-    def create_branch(
-        self, name: str, *, source: str, mode: str, description: str, expires_in: timedelta | None
-    ) -> str:
-        """Create a branch and return its name in the repository."""
-        ...
-
-    def delete_branch(self, name: str) -> None: ...
-
-    def public_text(self, text: str) -> str:
-        """Return a text of a report as the visitor may read it."""
-        ...
-
-    def can_rename(self, name: str) -> bool:
-        """Return whether the visitor may rename a branch here."""
-        ...
-
-    def rename_branch(self, name: str, new: str) -> None:
-        """Rename a branch of the repository. Raise InvalidInputError if it is not renamed here."""
-        ...
-
-    def check_revert(self, commit_id: str, branch: str) -> None:
-        """Raise an error if a commit is not reverted on a branch here."""
-        ...
-
-    def check_merge(self, source: str, into: str) -> None:
-        """Raise InvalidInputError if these two are not merged here."""
-        ...
-
-    def load(self, order: LoadOrder) -> str:
-        """Load a file into a table and return a message about it."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Lake:
-    """A repository, the path below which its pages are, and the visitor's rights.
+    """A repository, the path below which its pages are, and what its visitor may do there.
 
-    `made_at` differs for a repository that was made where another one was deleted.
+    This one is on this machine: its owner may do everything. A service creates and deletes branches in its own way, and
+    its tokens limit the visitor: it overrides the methods below. `made_at` differs for a repository that was made where
+    another one was deleted.
     """
 
     repository: Repository
     path: str
     name: str
-    host: Host
     made_at: datetime | None = None
+    # Whether the visitor chooses the source and the mode of a new branch.
+    has_free_branches: ClassVar[bool] = True
+
+    def allows(self, scope: Scope, branch: str | None = None) -> bool:  # noqa: ARG002 - everything is allowed
+        """Return whether the visitor may do what needs a scope, to a branch if one is given."""
+        return True
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """The names that people gave to branches, by their names in the repository, where they differ."""
+        return {}
+
+    def create_branch(
+        self, name: str, *, source: str, mode: str, description: str, expires_in: timedelta | None
+    ) -> str:
+        """Create a branch and return its name in the repository."""
+        return self.repository.branch_create(
+            name, source, mode=mode, description=description, expires_in=expires_in
+        ).name
+
+    def delete_branch(self, name: str) -> None:
+        self.repository.branch_delete(name)
+
+    def public_text(self, text: str) -> str:
+        """Return a text of a report as the visitor may read it."""
+        return text
+
+    def can_rename(self, name: str) -> bool:  # noqa: ARG002 - everything is allowed
+        """Return whether the visitor may rename a branch here."""
+        return True
+
+    def rename_branch(self, name: str, new: str) -> None:
+        """Rename a branch of the repository. Raise InvalidInputError if it is not renamed here."""
+        self.repository.branch_rename(name, new)
+
+    def check_revert(self, commit_id: str, branch: str) -> None:
+        """Raise an error if a commit is not reverted on a branch here."""
+
+    def check_merge(self, source: str, into: str) -> None:
+        """Raise InvalidInputError if these two are not merged here."""
+
+    def load(self, order: LoadOrder) -> str:
+        """Load a file into a table and return a message about it."""
+        table = self.repository.snapshot_of(order.branch).get(order.table)
+        mode = LoadMode.APPEND
+        if table is not None and not order.is_incremental:
+            mode = LoadMode.OVERWRITE
+        elif table is not None and table.primary_key:
+            mode = LoadMode.UPSERT
+        with TemporaryDirectory(prefix="anabranch-") as folder:
+            upload = keep_file(order.file, order.name, Path(folder) / "upload")
+            with errors_about(upload):
+                loaded = self.repository.load(
+                    order.table,
+                    upload.path,
+                    format=format_of(None, upload),
+                    mode=mode,
+                    branch=order.branch,
+                    primary_key=order.primary_key or None,
+                    message=f"Load {upload.name} into {order.table}",
+                )
+        return loaded_message(order, rows=loaded.rows_loaded, commit_id=loaded.commit_id, created=loaded.created)
 
     @property
     def identity(self) -> Hashable:
         """What distinguishes the lake from all others of this process, also from deleted ones."""
         return self.repository.uri, self.made_at
-
-    @cached_property
-    def names(self) -> Mapping[str, str]:
-        """The names that people gave to branches, by their names in the repository, where they differ."""
-        return self.host.branch_names()
 
     def name_of(self, branch: str) -> str:
         """Return the name that people gave to a branch."""
@@ -116,7 +130,7 @@ class Lake:
 
     def can_write(self, branch: str | None = None) -> bool:
         """Return whether the visitor may write to a branch, or make and delete branches."""
-        return self.host.allows(Scope.BRANCH, branch)
+        return self.allows(Scope.BRANCH, branch)
 
     def list_choices(self) -> RefChoices:
         """Return the names that fields for refs suggest. Deleted branches and tags are left out."""
@@ -141,7 +155,7 @@ class Lake:
     @property
     def can_administer(self) -> bool:
         """Whether the visitor may do what concerns the whole repository."""
-        return self.host.allows(Scope.PROJECT)
+        return self.allows(Scope.PROJECT)
 
 
 def loaded_message(order: LoadOrder, *, rows: int | None, commit_id: str | None, created: bool = False) -> str:

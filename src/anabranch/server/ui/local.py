@@ -1,12 +1,8 @@
 """The UI of one repository on this machine, for the person who started it."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,13 +13,9 @@ from starlette.types import Scope as AsgiScope
 
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.hints import Door
-from anabranch.repo.io.load_steps import LoadMode
 from anabranch.repo.repository import Repository
-from anabranch.repo.snapshot import Table
 from anabranch.server.auth import Scope
-from anabranch.server.files import keep_file
-from anabranch.server.imports import errors_about, format_of
-from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
+from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.overview import PAGES
 from anabranch.server.ui.requests import Cookie, OneTimeToken, Session, Sessions
 from anabranch.server.ui.responses import Frame, SecurityHeadersMiddleware, render
@@ -32,69 +24,6 @@ from anabranch.server.ui.storage import Workshop
 
 ENTER_PATH = "/enter"
 _STATIC = "/static"
-
-
-@dataclass(frozen=True, slots=True)
-class RepositoryHost:
-    """A repository on this machine: its owner may do everything."""
-
-    repository: Repository
-    has_free_branches: bool = True
-
-    def allows(self, scope: Scope, branch: str | None = None) -> bool:  # noqa: ARG002 - everything is allowed
-        return True
-
-    def branch_names(self) -> Mapping[str, str]:
-        return {}
-
-    def create_branch(
-        self, name: str, *, source: str, mode: str, description: str, expires_in: timedelta | None
-    ) -> str:
-        return self.repository.branch_create(
-            name, source, mode=mode, description=description, expires_in=expires_in
-        ).name
-
-    def delete_branch(self, name: str) -> None:
-        self.repository.branch_delete(name)
-
-    def public_text(self, text: str) -> str:
-        return text
-
-    def can_rename(self, name: str) -> bool:  # noqa: ARG002 - everything is allowed
-        return True
-
-    def rename_branch(self, name: str, new: str) -> None:
-        self.repository.branch_rename(name, new)
-
-    def check_revert(self, commit_id: str, branch: str) -> None:
-        """Allow everything: the rule of dev branches is one of services."""
-
-    def check_merge(self, source: str, into: str) -> None:
-        """Allow everything: the rule of dev branches is one of services."""
-
-    def load(self, order: LoadOrder) -> str:
-        table = self.repository.snapshot_of(order.branch).get(order.table)
-        with TemporaryDirectory(prefix="anabranch-") as folder:
-            upload = keep_file(order.file, order.name, Path(folder) / "upload")
-            with errors_about(upload):
-                loaded = self.repository.load(
-                    order.table,
-                    upload.path,
-                    format=format_of(None, upload),
-                    mode=_mode_of(order, table),
-                    branch=order.branch,
-                    primary_key=order.primary_key or None,
-                    message=f"Load {upload.name} into {order.table}",
-                )
-        return loaded_message(order, rows=loaded.rows_loaded, commit_id=loaded.commit_id, created=loaded.created)
-
-
-def _mode_of(order: LoadOrder, table: Table | None) -> LoadMode:
-    if table is None:
-        return LoadMode.APPEND
-    if not order.is_incremental:
-        return LoadMode.OVERWRITE
-    return LoadMode.UPSERT if table.primary_key else LoadMode.APPEND
 
 
 class LocalSite(Site):
@@ -111,7 +40,7 @@ class LocalSite(Site):
         self.sessions = Sessions()
         self._token = token
         name = os.path.basename(repository.uri.rstrip("/")) or repository.uri
-        self._lake = Lake(repository=repository, path="", name=name, host=RepositoryHost(repository))
+        self._lake = Lake(repository=repository, path="", name=name)
 
     def find_session(self, request: Request) -> Session | None:
         return self.sessions.find(self.cookie.read(request))

@@ -88,7 +88,7 @@ def show_merge(visit: Visit) -> Shown:
     if not draft.source:
         return Shown("merge/plan.html", view)
     try:
-        visit.lake.host.check_merge(draft.source, draft.into)
+        visit.lake.check_merge(draft.source, draft.into)
     except InvalidInputError as err:
         return Shown("merge/plan.html", replace(view, problem=err), status=status_of(err))
     if visit.query("plan") != "1":
@@ -158,7 +158,7 @@ def show_result(visit: Visit) -> Shown:
 def _view(visit: Visit, draft: Draft) -> MergeView:
     repository = visit.lake.repository
     into = str(BranchName.parse_public(draft.into))
-    visit.lake.host.check_merge(draft.source, into)
+    visit.lake.check_merge(draft.source, into)
     kept = _list_kept(visit, draft)
     heads = Heads.now(visit, draft)
     # The plan is cached by commits and decisions: a visitor sends the form many times, and each plan compares rows.

@@ -157,7 +157,7 @@ def _compare_with_main(visit: Visit, branches: Sequence[BranchInfo]) -> dict[str
 
 def create_branch(visit: Visit) -> Redirect:
     """Create a branch."""
-    name = visit.lake.host.create_branch(
+    name = visit.lake.create_branch(
         visit.field("name"),
         source=visit.field("source") or MAIN,
         mode=visit.field("mode") or BranchMode.PINNED,
@@ -170,14 +170,14 @@ def create_branch(visit: Visit) -> Redirect:
 def rename_branch(visit: Visit) -> Redirect:
     """Rename a branch."""
     name, new = visit.field("branch"), visit.field("new")
-    visit.lake.host.rename_branch(name, new)
+    visit.lake.rename_branch(name, new)
     return Redirect("/branches", f"Branch {name} was renamed to {new}.")
 
 
 def delete_branch(visit: Visit) -> Redirect:
     """Delete a branch."""
     name = visit.field("branch")
-    visit.lake.host.delete_branch(name)
+    visit.lake.delete_branch(name)
     return Redirect("/branches", f"Branch {name} was deleted.")
 
 

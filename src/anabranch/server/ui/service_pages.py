@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
 
 from anyio import from_thread
 from pydantic import BaseModel, ValidationError
@@ -27,7 +28,6 @@ from anabranch.errors import (
 )
 from anabranch.hints import Door
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.server import audit, jobs, tokens
 from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, hash_secret, require
@@ -60,15 +60,14 @@ _SIGN_IN_FORM = FormLimits(files=0, texts=10, text_bytes=16 << 10)
 Body = TypeVar("Body", bound=BaseModel)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectHost:
+@dataclass(frozen=True, kw_only=True)
+class ProjectLake(Lake):
     """A project of a service: its branches have rows in the service's database, and a token limits the visitor."""
 
     service: Service
     project_id: str
     token: Token
-    repository: Repository
-    has_free_branches: bool = False
+    has_free_branches: ClassVar[bool] = False
 
     def allows(self, scope: Scope, branch: str | None = None) -> bool:
         try:
@@ -77,7 +76,8 @@ class ProjectHost:
             return False
         return True
 
-    def branch_names(self) -> Mapping[str, str]:
+    @cached_property
+    def names(self) -> Mapping[str, str]:
         return {branch.id: branch.name for branch in self.service.branches.list_all(self.project_id)}
 
     def create_branch(
@@ -96,7 +96,7 @@ class ProjectHost:
         return branch.name
 
     def delete_branch(self, name: str) -> None:
-        if name in self.branch_names():
+        if name in self.names:
             self.service.branches.delete(self.project_id, name, self.token)
         else:
             # Another tool made this branch in the repository.
@@ -232,13 +232,14 @@ class ServiceSite(Site):
         with self._service.projects.in_use(project_id):
             project = self._service.projects.get(project_id)
             repository = self._service.projects.open(project_id, actor=token.name)
-            host = ProjectHost(service=self._service, project_id=project_id, token=token, repository=repository)
-            yield Lake(
+            yield ProjectLake(
                 repository=repository,
                 path=f"/ui/projects/{project_id}",
                 name=project.name,
-                host=host,
                 made_at=project.created_at,
+                service=self._service,
+                project_id=project_id,
+                token=token,
             )
 
     def record(self, request: Request, action: str, branch: str | None, run: Callable[[], Response]) -> Response:

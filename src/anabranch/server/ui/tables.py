@@ -355,7 +355,7 @@ def load_file(visit: Visit) -> Redirect:
         is_incremental=visit.field("mode") != "replace",
         primary_key=tuple(name.strip() for name in visit.field("primary_key").split(",") if name.strip()),
     )
-    return Redirect(f"/tables/{table}", visit.lake.host.load(order), {"ref": branch})
+    return Redirect(f"/tables/{table}", visit.lake.load(order), {"ref": branch})
 
 
 PAGES: tuple[Page, ...] = (
