@@ -128,7 +128,7 @@ class Here:
             newest = next(iter(self.repository.iter_graph()), None)
             # It may also be a commit of another writer, so the message asks to check the log.
             if newest is not None and newest.created_at >= self._begun_at:
-                return f"interrupted; {newest.branch} was at {short_id(newest.graph_commit_id)} already, check the log"
+                return f"interrupted; {newest.branch} was at {short_id(newest.id)} already, check the log"
         return "interrupted; nothing was committed"
 
     def dataset(self, uri: str, *, branch: str = MAIN) -> "Dataset":

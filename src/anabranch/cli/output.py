@@ -289,6 +289,7 @@ MEMBERS: dict[str, str] = {
     " recorded_source_hash=recorded_hash source_hash outputs run",
     "repo.GcReport": "dry_run files=* bytes by_reason=* objects commits branches runs damaged"
     " retained_commits tables waiting_since=*",
+    "repo.Relocation": "root former_root datasets rewritten is_complete unexplained",
     "repo.HolderStorage": "kind name own shared head history total",
     "repo.RepositoryStorage": "root total needed freeable freeable_by_reason metadata holders tables damaged",
     "repo.TableStorage": "table own shared head history total",

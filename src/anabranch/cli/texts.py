@@ -15,7 +15,7 @@ from decimal import Decimal
 from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from anabranch.display import human_size, printable, short_id
+from anabranch.display import human_size, printable, short_id, to_text
 from anabranch.errors import TableNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import MAIN
@@ -214,7 +214,7 @@ def _cell(value: object) -> str:
         case float():
             return f"{value:,.1f}" if value == round(value, 1) else f"{value:,}"
         case datetime():
-            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+            return to_text(value.astimezone(UTC))
         case _:
             return printable(str(value))
 
@@ -272,7 +272,7 @@ def subject(commit: "GraphCommit") -> str:
 
 def commit_line(commit: "GraphCommit") -> str:
     """A commit in one line: its short id and the first line of its message."""
-    return f"{short_id(commit.graph_commit_id)} {subject(commit)}".rstrip()
+    return f"{short_id(commit.id)} {subject(commit)}".rstrip()
 
 
 def mode_text(branch: "BranchInfo") -> str:
@@ -283,7 +283,7 @@ def mode_text(branch: "BranchInfo") -> str:
     if branch.name == MAIN:
         return "-"
     own = f", {count(len(branch.own_tables), 'own table')}" if branch.mode is BranchMode.LIVE else ""
-    return f"{branch.mode.value}{own}"
+    return f"{branch.mode}{own}"
 
 
 def never_changed(table: str, ref: str, known: Iterable[str]) -> TableNotFoundError:

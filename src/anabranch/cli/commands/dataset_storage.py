@@ -75,7 +75,7 @@ def cleanup(
     dataset = here.dataset(uri)
     with here.output.progress("cleaning up") as progress:
         report = dataset.cleanup(clones=clone or (), dry_run=dry_run, progress=progress, **policy.parsed())
-    removed = [(file.path, human_size(file.bytes), file.reason.value) for file in report.files] if list_files else []
+    removed = [(file.path, human_size(file.bytes), file.reason) for file in report.files] if list_files else []
     tables = removal_tables(report, "files", removed, damage="missing or damaged")
     return Answer(report, *cleanup_sentences(report), tables=tables, exit_code=GENERAL if report.damaged else 0)
 
@@ -123,15 +123,7 @@ def relocate(
     dataset = here.dataset(uri)
     with here.output.progress("relocating") as progress:
         report = dataset.relocate(mapping=parse_pairs(mapping, option="--mapping"), progress=progress, dry_run=dry_run)
-    document = {
-        "root": report.root,
-        "changes": report.changes,
-        "rewritten": report.rewritten,
-        "unchanged": len(report.unchanged),
-        "unexplained": report.unexplained,
-        "holds": report.holds,
-        "dry_run": report.dry_run,
-    }
+    document = {**document_of(report), "unchanged": len(report.unchanged)}
     tables = [Table(("old", "new"), tuple(report.changes.items()), empty="no paths changed")]
     if report.unexplained:
         rows = [(base.branch, base.path) for base in report.unexplained]
@@ -146,7 +138,7 @@ def relocate(
 def _hold_sentence(hold: "HoldChange", *, dry_run: bool) -> str:
     """Describe what happened to the record that the source of a clone keeps of it."""
     would = "would record" if dry_run else "recorded"
-    match hold.outcome.value:
+    match hold.outcome:
         case "unchanged":
             return f"the source {hold.source} knows this clone"
         case "updated":
@@ -219,12 +211,8 @@ def remove(
     are not deleted. Concurrent writers fail and can try again.
     """
     done = here.dataset(uri).base_remove(name, dry_run=dry_run)
-    document = {
-        **document_of(done.base),
-        "versions": done.versions,
-        "unused_files": done.unused_files,
-        "dry_run": done.dry_run,
-    }
+    rest = document_of(done)
+    document = {**rest.pop("base"), **rest}
     would = "would remove" if done.dry_run else "removed"
     sentences = [f"{would} base {name} from {', '.join(sorted(done.versions))}"]
     if done.unused_files:
@@ -322,7 +310,7 @@ def layout(here: Here, uri: Uri, files: bool = flag("--files", "List every file.
 
 
 def _file_table(title: str, files: "tuple[LayoutFile, ...]") -> Table:
-    rows = [(file.path, file.kind.value, human_size(file.size), file.modified) for file in files]
+    rows = [(file.path, file.kind, human_size(file.size), file.modified) for file in files]
     return Table(("path", "kind", "size", "modified (UTC)"), rows, title=title)
 
 

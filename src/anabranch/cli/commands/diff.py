@@ -8,7 +8,7 @@ from anabranch.cli.command import Here, command, group
 from anabranch.cli.options import REF_FORMS, Engine, TableName, argument, flag, option
 from anabranch.cli.output import Answer, Line, document_of
 from anabranch.cli.texts import Table, count, subject, text_value
-from anabranch.display import short_id
+from anabranch.display import short_id, to_text
 from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _entries(sides: Mapping[str, str], different: "Sequence[TableDiff]") -> Answ
     """Show what the entries of the tables in the commits contain: no table is read."""
     names = ("change", "renamed_from", "rows_before", "rows_after")
     document = [{"table": each.key, **{name: getattr(each, name) for name in names}} for each in different]
-    rows = [(_title(each), each.change.value, each.rows_before, each.rows_after) for each in different]
+    rows = [(_title(each), each.change, each.rows_before, each.rows_after) for each in different]
     shown = Table(("table", "change", "rows before", "rows after"), rows, empty="nothing differs")
     return Answer({**sides, "tables": document}, tables=[shown])
 
@@ -104,7 +104,7 @@ def _compared(sides: Mapping[str, str], different: "Sequence[TableDiff]", parts:
     tables = []
     if different and (parts.stat or not (parts.schema or parts.rows)):
         columns = ("table", "change", "inserted", "updated", "deleted")
-        tables.append(Table(columns, [(_title(each), each.change.value, *_counts(each)) for each in different]))
+        tables.append(Table(columns, [(_title(each), each.change, *_counts(each)) for each in different]))
     only_columns = parts.schema and not (parts.stat or parts.rows)
     if parts.schema or not (parts.stat or parts.rows):
         tables += [_column_table(each, title=f"columns of {each.key}") for each in different if each.columns]
@@ -246,9 +246,9 @@ def changes(
 
 def _iter_lines(step: "CommitChanges", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
     commit = step.commit
-    at = commit.created.strftime("%Y-%m-%d %H:%M:%S")
+    at = to_text(commit.created)
     what = "" if step.diff.change == "changed" else f" (table {_fate(step)})"
-    yield Line(f"{short_id(commit.graph_commit_id)} {at} {subject(commit)}{what}")
+    yield Line(f"{short_id(commit.id)} {at} {subject(commit)}{what}")
     yield from _iter_row_lines(step.diff, rows)
     if step.diff.columns:
         yield Line(f"and {count(len(step.diff.columns), 'change')} of columns; --stat shows them")
@@ -263,17 +263,10 @@ def _fate(step: "CommitChanges") -> str:
 
 def _iter_tables(steps: "Sequence[CommitChanges]") -> Iterator[Table]:
     rows = [
-        (
-            short_id(step.commit.graph_commit_id),
-            step.commit.created,
-            step.commit.actor_id,
-            subject(step.commit),
-            _fate(step),
-            *_counts(step.diff),
-        )
-        for step in steps
+        (short_id(commit.id), commit.created, commit.actor_id, subject(commit), _fate(step), *_counts(step.diff))
+        for step, commit in ((step, step.commit) for step in steps)
     ]
     yield Table(("commit", "time (UTC)", "by", "message", "table", "inserted", "updated", "deleted"), rows)
     for step in steps:
         if step.diff.columns:
-            yield _column_table(step.diff, title=f"columns changed by {short_id(step.commit.graph_commit_id)}")
+            yield _column_table(step.diff, title=f"columns changed by {short_id(step.commit.id)}")

@@ -167,7 +167,7 @@ def _loaded(repository: "Repository", done: "LoadReport", csv: CsvFormat) -> Ans
         ("rows loaded", f"{done.rows_loaded:,}"),
         ("rows rejected", f"{done.rows_rejected:,} to {done.reject_table}" if done.reject_table else "0"),
         ("duplicates left out", f"{done.rows_repeated:,}"),
-        ("engine", done.engine.value),
+        ("engine", done.engine),
     ]
     sentence, notes = f"nothing to load into {done.table}", []
     if done.commit_id is not None:

@@ -81,15 +81,7 @@ def log(
     if oneline:
         return Answer(document, *sentences, lines=[Line(commit_line(commit)) for commit in commits])
     rows = [
-        (
-            short_id(commit.graph_commit_id),
-            commit.created,
-            commit.actor_id,
-            commit.kind.value,
-            subject(commit),
-            ", ".join(commit.tables),
-        )
-        for commit in commits
+        (short_id(one.id), one.created, one.actor_id, one.kind, subject(one), ", ".join(one.tables)) for one in commits
     ]
     columns = ("commit", "time (UTC)", "by", "kind", "message", "tables")
     return Answer(document, *sentences, tables=[Table(columns, rows, empty="no commits")])
@@ -132,7 +124,7 @@ def _drawn(here: Here, ref: str | None, svg: str | None, *, limit: int) -> Answe
         document = {"ref": ref, "commits": drawn.commits, **names, "has_more": drawn.has_more, "svg": svg}
         return Answer(document, f"drew {count(len(drawn), 'commit')} into {svg}")
     found, has_more, _ = first_page(here.repository.iter_graph(ref), limit, "newest", "commit")
-    commits = {commit.graph_commit_id: commit for commit in found}
+    commits = {commit.id: commit for commit in found}
     nodes = newest_first(commits)
     labels = {commit_id: _label(commit, heads, tags) for commit_id, commit in commits.items()}
     document = {"ref": ref, "commits": nodes, **names, "has_more": has_more}
@@ -140,10 +132,10 @@ def _drawn(here: Here, ref: str | None, svg: str | None, *, limit: int) -> Answe
 
 
 def _label(commit: "GraphCommit", heads: dict[str, str], tags: dict[str, str]) -> str:
-    here = [name for name, head in heads.items() if head == commit.graph_commit_id]
-    here += [f"tag: {name}" for name, commit_id in tags.items() if commit_id == commit.graph_commit_id]
+    here = [name for name, head in heads.items() if head == commit.id]
+    here += [f"tag: {name}" for name, commit_id in tags.items() if commit_id == commit.id]
     names = f"({', '.join(here)})" if here else ""
-    return " ".join(part for part in (short_id(commit.graph_commit_id), names, subject(commit)) if part)
+    return " ".join(part for part in (short_id(commit.id), names, subject(commit)) if part)
 
 
 def draw(nodes: Sequence[Node], labels: Mapping[str, str]) -> Iterator[str]:
@@ -264,13 +256,13 @@ def _changes(after: "Snapshot", before: "Snapshot | None") -> list[dict[str, obj
 
 def _facts(commit: "GraphCommit", made: "PipelineRecord | None") -> tuple[tuple[str, object], ...]:
     facts = (
-        ("commit", commit.graph_commit_id),
+        ("commit", commit.id),
         ("parent", commit.parent_commit_id),
         *([("merged", commit.merged_parent_commit_id)] if commit.merged_parent_commit_id else []),
         ("branch", f"{commit.branch}@v{commit.manifest_version}"),
         ("by", commit.actor_id),
         ("time (UTC)", commit.created),
-        ("kind", commit.kind.value),
+        ("kind", commit.kind),
         ("message", commit.message or None),
     )
     if made is None:
@@ -301,7 +293,7 @@ def merge_base(
     """Show the newest common ancestor of two refs."""
     found = here.repository.merge_bases(a, b or here.repository.branch)
     shown = found if all_bases else found[:1]
-    document = {**document_of(found[0]), "all": [commit.graph_commit_id for commit in found]}
+    document = {**document_of(found[0]), "all": [commit.id for commit in found]}
     return Answer(document, *map(commit_line, shown))
 
 
@@ -322,15 +314,8 @@ def reflog(here: Here, branch: _Branch = None, limit: Limit = 20) -> Answer:
     found = here.repository.reflog(name, limit=limit + 1)
     movements, has_more, sentences = first_page(found, limit, "newest", "change")
     rows = [
-        (
-            f"{name}@v{movement.number}",
-            movement.change,
-            movement.moved,
-            movement.actor,
-            short_id(movement.commit_id),
-            first_line(movement.message),
-        )
-        for movement in movements
+        (f"{name}@v{one.number}", one.change, one.moved, one.actor, short_id(one.commit_id), first_line(one.message))
+        for one in movements
     ]
     document = {"branch": name, "movements": movements, "has_more": has_more}
     shown = Table(("version", "event", "time (UTC)", "by", "commit", "message"), rows)
@@ -382,7 +367,7 @@ def _repeat(here: Here, move: "Callable[[str], Movement]", name: str, steps: int
     }
     where = f"{name} is deleted" if now.is_deleted else f"{name} is at {short_id(now.commit_id)}"
     message = first_line(movement.message) if movement.event is BranchEvent.COMMITTED else ""
-    change = f"{movement.event.value}: {message}" if message else movement.change
+    change = f"{movement.event}: {message}" if message else movement.change
     sentences = [f"{verb} change {movement.number} of {name} ({change}); {where}"]
     if done < steps:
         sentences.append(f"{verb} {done} of {steps} changes: there are no more")

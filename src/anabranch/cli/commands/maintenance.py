@@ -7,7 +7,7 @@ from anabranch.cli.command import COMMITS, WRITES, Here, command, group
 from anabranch.cli.options import KeepPolicy, TableName, TableNames, argument, flag, option
 from anabranch.cli.output import GENERAL, Answer, Line, document_of
 from anabranch.cli.texts import Table, count, usage_text
-from anabranch.display import human_size, short_id, to_datetime
+from anabranch.display import human_size, short_id, to_datetime, to_text
 from anabranch.hints import Door, words_at
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _gc_sentences(report: "GcReport") -> list[str]:
     found += [f"branch {name} expired and {was} deleted" for name in report.branches]
     found += [f"the lease of run {run_id} expired, and it {was} ended" for run_id in report.runs]
     if report.waiting_since is not None:
-        since = to_datetime(report.waiting_since).strftime("%Y-%m-%d %H:%M:%S")
+        since = to_text(to_datetime(report.waiting_since))
         found.append(f"a writer is active since {since} UTC, so newer files were kept")
     if report.damaged:
         found.append(
@@ -115,7 +115,7 @@ def storage(
 
 
 def _storage_tables(report: "RepositoryStorage") -> list[Table]:
-    holders = [(each.name, each.kind.value, *_cells(each)) for each in report.holders]
+    holders = [(each.name, each.kind, *_cells(each)) for each in report.holders]
     datasets = [
         (", ".join(each.tables) or f"{each.dataset} (dropped)", *map(_size, (each.needed, each.garbage, each.unjudged)))
         for each in report.tables
@@ -200,7 +200,7 @@ def health_answer(report: "DoctorReport") -> Answer:
 def _finding_lines(finding: "Finding") -> Iterator[Line]:
     state = "repaired" if finding.repaired else finding.severity.value
     yield Line("")
-    yield Line(f"{state}: ", _COLOURS.get(state), more=[(f"{finding.kind.value} {finding.subject}", None)])
+    yield Line(f"{state}: ", _COLOURS.get(state), more=[(f"{finding.kind} {finding.subject}", None)])
     yield Line(f"  {finding.explanation}")
     affected = _some(finding.refs)
     if finding.commits:
@@ -230,7 +230,7 @@ def compact(
     """
     with here.output.progress("compacting") as report:
         done = here.repository.compact(keys or None, engine=engine, progress=report)
-    commit_id = None if done.commit is None else done.commit.graph_commit_id
+    commit_id = None if done.commit is None else done.commit.id
     sentence = "nothing to compact" if commit_id is None else f"compacted by commit {short_id(commit_id)}"
     shown = Table(
         ("table", "rows", "fragments before", "fragments"),
@@ -270,7 +270,7 @@ def index(
         {"name": found.name, "columns": found.columns, "type": found.kind, "covered_rows": found.covered_rows}
         for found in indices
     ]
-    commit_id = None if commit is None else commit.graph_commit_id
+    commit_id = None if commit is None else commit.id
     sentences = [] if commit_id is None else [f"indexed {column} of {key} by commit {short_id(commit_id)}"]
     shown = Table(
         ("index", "columns", "type", "covered rows"),

@@ -122,7 +122,7 @@ def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
         return f"{plan.source} does not merge into {plan.into}: {count(plan.conflict_count, 'conflict')}"
     if dry_run:
         return f"{plan.source} merges into {plan.into}{also}; nothing was changed"
-    made = "" if done.commit is None else f" as {short_id(done.commit.graph_commit_id)}"
+    made = "" if done.commit is None else f" as {short_id(done.commit.id)}"
     return f"merged {plan.source} into {plan.into}{made}{also}"
 
 
@@ -271,8 +271,7 @@ def rebase(
     if head != before:
         sentence = f"put {count(len(done.commits), 'commit')} of {name} on top of {onto}; it is at {short_id(head)}"
     rows = [
-        (short_id(commit.graph_commit_id), short_id(commit.metadata["rebased_from"]), subject(commit))
-        for commit in done.commits
+        (short_id(commit.id), short_id(commit.metadata["rebased_from"]), subject(commit)) for commit in done.commits
     ]
     return Answer(document, sentence, tables=[Table(("commit", "from", "message"), rows)] if rows else [])
 

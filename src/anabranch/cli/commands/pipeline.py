@@ -208,12 +208,12 @@ def list_pipelines(
             found[record.name] = {
                 "pipeline": record.name,
                 "file": record.file,
-                "commit_id": commit.graph_commit_id,
+                "commit_id": commit.id,
                 "created_at": commit.created,
                 "actor": commit.actor_id,
                 "outputs": list(record.outputs),
             }
-            made = (short_id(commit.graph_commit_id), commit.created, commit.actor_id)
+            made = (short_id(commit.id), commit.created, commit.actor_id)
             rows.append((record.name, record.file, *made, ", ".join(record.outputs)))
     shown = Table(("pipeline", "file", "last commit", "time (UTC)", "by", "outputs"), rows, empty="no pipelines")
     return Answer({"ref": ref or here.repository.branch, "pipelines": list(found.values())}, tables=[shown])
@@ -332,7 +332,7 @@ def plan_answer(plan: "Plan", *, draws: bool = False, svg: str | None = None) ->
 
 def _step_row(step: "Step") -> tuple[object, ...]:
     output = step.output
-    write = f"{output.write.value}{' (new table)' if step.creates else ''}"
+    write = f"{output.write}{' (new table)' if step.creates else ''}"
     reads = [f"{name} (what is new)" if name in output.incremental else name for name in output.inputs]
     return step.key, output.kind, write, ", ".join(reads) or None
 
@@ -372,7 +372,7 @@ def list_runs(
     rows = [
         (
             run.id,
-            run.state.value,
+            run.state,
             run.target,
             run.begun,
             run.begun_by,
@@ -396,7 +396,7 @@ def show_run(here: Here, run_id: RunId) -> Answer:
     logs = list_logs(here.repository, run.id)
     rows = (
         ("run", run.id),
-        ("state", run.state.value),
+        ("state", run.state),
         ("branch", run.target),
         ("message", run.message or None),
         ("begun (UTC)", run.begun),

@@ -147,14 +147,6 @@ def relocate(
             storage_options=here.storage_options,
             progress=progress,
         )
-    document = {
-        "root": report.root,
-        "former_root": report.former_root,
-        "datasets": report.datasets,
-        "rewritten": report.rewritten,
-        "is_complete": report.is_complete,
-        "unexplained": report.unexplained,
-    }
     came = "" if report.former_root == report.root else f", which was at {report.former_root}"
     looked = f"{count(report.datasets, 'dataset')} of {report.root}{came}"
     sentences = [f"checked {looked}; rewrote {count(report.rewritten, 'manifest')}"]
@@ -165,7 +157,7 @@ def relocate(
             "not complete: name the new paths of these with --mapping if they moved, or add them as bases of the tables"
         )
         tables.append(Table(("dataset", "home", "reads"), rows))
-    return Answer(document, *sentences, tables=tables, exit_code=0 if report.is_complete else GENERAL)
+    return Answer(report, *sentences, tables=tables, exit_code=0 if report.is_complete else GENERAL)
 
 
 # What to try next, in this order: each command shows what the one before it did.
@@ -284,16 +276,8 @@ def clone_list(here: Here) -> Answer:
     """
     found = here.repository.clone_list()
     rows = [
-        (
-            clone.id,
-            clone.target,
-            clone.kind.value,
-            short_id(clone.commit_id),
-            count(len(clone.tables), "table"),
-            clone.created,
-            clone.state.value,
-        )
-        for clone in found
+        (one.id, one.target, one.kind, short_id(one.commit_id), count(len(one.tables), "table"), one.created, one.state)
+        for one in found
     ]
     columns = ("id", "clone", "kind", "of", "reads", "created (UTC)", "state")
     return Answer({"clones": found}, tables=[Table(columns, rows, empty="no clones")])

@@ -169,7 +169,7 @@ def _answer(here: Here, key: str, commit: "GraphCommit | None", what: str, *, ro
     document = {"table": key, "branch": branch, "rows": rows, "commit": commit}
     if commit is None:
         return Answer(document, f"no rows match; {branch} did not change")
-    where = f"{key} on {branch} at {short_id(commit.graph_commit_id)}"
+    where = f"{key} on {branch} at {short_id(commit.id)}"
     return Answer(document, f"{what} {where}")
 
 

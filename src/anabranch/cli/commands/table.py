@@ -109,7 +109,7 @@ def rename(
 def _changed(here: Here, tx: "Transaction", key: str, what: str) -> Answer:
     branch, commit = here.repository.branch, tx.published
     document = {"table": key, "branch": branch, "commit": commit}
-    at = "" if commit is None else f" at {short_id(commit.graph_commit_id)}"
+    at = "" if commit is None else f" at {short_id(commit.id)}"
     return Answer(document, f"{what} on {branch}{at}")
 
 
@@ -123,9 +123,9 @@ def history(here: Here, key: TableName, limit: Limit = 20, ref: RefOption = None
     commits, has_more, sentences = first_page(found, limit, "newest", "commit")
     rows, documents = [], []
     for commit in commits:
-        entry = here.repository.snapshot_of(commit.graph_commit_id).entries.get(TableKey.parse(key))
+        entry = here.repository.snapshot_of(commit.id).entries.get(TableKey.parse(key))
         size, maker = None if entry is None else entry.rows, made_by(commit)
-        rows.append((short_id(commit.graph_commit_id), commit.created, commit.actor_id, maker, size, subject(commit)))
+        rows.append((short_id(commit.id), commit.created, commit.actor_id, maker, size, subject(commit)))
         documents.append({**document_of(commit), "rows": size, "made_by": maker})
     shown = Table(("commit", "time (UTC)", "by", "made by", "rows", "message"), rows)
     document = {"table": key, "ref": ref or here.repository.branch, "commits": documents, "has_more": has_more}
@@ -253,7 +253,7 @@ def apply_schema(
     plan, commit = done.plan, done.commit
     sentences = [_summary(plan)]
     if commit is not None:
-        sentences = [f"applied to {plan.branch} as {short_id(commit.graph_commit_id)}: {_counts(plan)}"]
+        sentences = [f"applied to {plan.branch} as {short_id(commit.id)}: {_counts(plan)}"]
     elif not plan.is_empty:
         sentences.append("the rows allow it; nothing was changed")
     document = {**plan.to_dict(), "dry_run": dry_run, "commit": commit}

@@ -253,19 +253,13 @@ class Site(ABC):
                 if page.needs is not None:
                     self.check_scope(request, page.needs)
             except AnabranchError as err:
-                return await run(partial(self._refuse, page, visit, err))
+                refuse = partial(self._show_error, err, visit)
+                return await run(partial(self.record, request, page.name, None, refuse))
             async with reading_form(request, page.form) as form:
-                return await run(partial(self._answer, page, replace(visit, form=form)))
+                act = partial(self._checked, page, replace(visit, form=form))
+                return await run(partial(self.record, request, page.name, _branch_of(page, form), act))
 
         return answer
-
-    def _refuse(self, page: Page, visit: Visit, error: AnabranchError) -> Response:
-        """Answer a form that was not read."""
-        return self.record(visit.request, page.name, None, partial(self._show_error, error, visit))
-
-    def _answer(self, page: Page, visit: Visit) -> Response:
-        """Run an action, with a record of it."""
-        return self.record(visit.request, page.name, _branch_of(page, visit.form), partial(self._checked, page, visit))
 
     def _checked(self, page: Page, visit: Visit) -> Response:
         """Check the request, run the page or the action, and show errors as pages."""
