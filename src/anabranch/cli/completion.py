@@ -6,9 +6,7 @@ here loads Lance, and nothing is printed on an error, since it would appear in t
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError
@@ -37,30 +35,10 @@ def completion_script(shell: str) -> str:
     return str(_typer_completion().get_completion_script(**_settings(shell)))
 
 
-# The file that each shell reads when it starts, and that an installation adds lines to. Fish needs none.
-_STARTUP_FILES = {"bash": ".bashrc", "zsh": ".zshrc"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
-    """Where the completion for a shell was installed: its script, and the lines that a startup file got for it."""
-
-    path: str
-    startup_file: str | None
-    added_lines: tuple[str, ...]
-
-
-def install_completion(shell: str) -> Installation:
-    """Write the script where the shell finds it, in the home folder of the user, and let the shell load it."""
-    startup = Path.home() / _STARTUP_FILES[shell] if shell in _STARTUP_FILES else None
-    before = _read_lines(startup)
+def install_script(shell: str) -> str:
+    """Write the script where the shell finds it, and let the shell load it. Return the path of the script."""
     _, path = _typer_completion().install(**_settings(shell))
-    added = tuple(line for line in _read_lines(startup) if line.strip() and line not in before)
-    return Installation(path=str(path), startup_file=str(startup) if added else None, added_lines=added)
-
-
-def _read_lines(file: Path | None) -> list[str]:
-    return file.read_text().splitlines() if file is not None and file.is_file() else []
+    return str(path)
 
 
 def _settings(shell: str) -> dict[str, str]:

@@ -5,13 +5,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 import anabranch
 from anabranch.cli.command import CommandInterruptedError, PlainGroup, UnknownCommandError
 from anabranch.cli.completion import prepare_completion
+from anabranch.cli.options import flag
 from anabranch.cli.output import INTERRUPTED, ErrorView, Output, exit_code
 from anabranch.display import printable
 from anabranch.errors import AnabranchError, MergeConflictError
@@ -270,27 +271,21 @@ def create_app() -> typer.Typer:
     return app
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"anabranch {anabranch.__version__}")
+        raise typer.Exit
+
+
 def _root(
     context: typer.Context,
-    version: Annotated[  # noqa: ARG001 - its callback does the work
-        bool,
-        typer.Option(
-            "--version",
-            is_eager=True,
-            callback=lambda wanted: _show_version(wanted=wanted),
-            help="Show the version and exit.",
-        ),
-    ] = False,
+    version: bool = flag(  # noqa: ARG001 - its callback does the work
+        "--version", "Show the version and exit.", is_eager=True, callback=_show_version
+    ),
 ) -> None:
     """Git-style branches, commits, diffs and merges for a whole lake of Lance tables."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-def _show_version(*, wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"anabranch {anabranch.__version__}")
-        raise typer.Exit
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -108,8 +108,11 @@ def _iter_row(
 
 def _fit(columns: Sequence[Sequence[str]], natural: Sequence[int], room: int) -> list[int] | None:
     """Return narrower widths that fit the room, or None if the columns do not fit without breaking an id."""
-    for least in (_widest_word, _widest_piece, _widest_fixed):
-        floors = [min(width, max(map(least, column))) for column, width in zip(columns, natural, strict=True)]
+    for level in range(3):
+        floors = [
+            min(width, max(_least_width(cell, level) for cell in column))
+            for column, width in zip(columns, natural, strict=True)
+        ]
         if sum(floors) <= room:
             return _shrink(list(natural), floors, sum(natural) - room)
     return None
@@ -123,17 +126,11 @@ def _shrink(widths: list[int], floors: Sequence[int], excess: int) -> list[int]:
     return widths
 
 
-def _widest_word(cell: str) -> int:
-    return max(map(_width, _words(cell)), default=0)
-
-
-def _widest_piece(cell: str) -> int:
-    return max((_width(piece) for word in _words(cell) for piece in _pieces(word)), default=0)
-
-
-def _widest_fixed(cell: str) -> int:
-    pieces = [piece for word in _words(cell) for piece in _pieces(word)]
-    return max((_width(piece) if _is_fixed(piece) else min(_width(piece), _LEAST) for piece in pieces), default=0)
+def _least_width(cell: str, level: int) -> int:
+    """Return the width that a cell needs if it breaks between words (0), after punctuation (1) or anywhere (2)."""
+    parts = _words(cell) if level == 0 else [piece for word in _words(cell) for piece in _pieces(word)]
+    widths = [min(_width(part), _LEAST) if level == 2 and not _is_fixed(part) else _width(part) for part in parts]
+    return max(widths, default=0)
 
 
 def _words(cell: str) -> list[str]:

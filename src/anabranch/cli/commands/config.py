@@ -1,13 +1,14 @@
 """`anabranch config`, `completion`, `help` and `version`: settings, and the command line itself."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from anabranch.cli.command import SERVICE, Here, add_group, command, group
-from anabranch.cli.completion import SHELLS, Installation, complete_choices, completion_script, install_completion
+from anabranch.cli.completion import SHELLS, complete_choices, completion_script, install_script
 from anabranch.cli.options import argument, flag
-from anabranch.cli.output import MEANINGS, Answer, document_of
+from anabranch.cli.output import MEANINGS, Answer
 from anabranch.cli.texts import Table
 from anabranch.config import Source, load_config, write_config
 from anabranch.errors import InvalidInputError, NotFoundError
@@ -114,7 +115,7 @@ def completion(
         hint = suggest(shell, SHELLS, f"use one of {', '.join(SHELLS)}")
         raise InvalidInputError(f"there is no completion for the shell {shell!r}", hint=hint)
     if install:
-        return _installed(shell, install_completion(shell))
+        return _install(shell)
     script = completion_script(shell)
     if here.as_json:
         return Answer({"shell": shell, "script": script})
@@ -122,10 +123,23 @@ def completion(
     return None
 
 
-def _installed(shell: str, done: Installation) -> Answer:
-    sentences = [f"installed the completion for {shell} in {done.path}; open a new shell to use it"]
-    undo = f"delete {done.path}"
-    if done.startup_file is not None:
-        sentences += [f"added to {done.startup_file}:", *(f"  {line}" for line in done.added_lines)]
-        undo += f" and remove {'this line' if len(done.added_lines) == 1 else 'these lines'} from {done.startup_file}"
-    return Answer({"shell": shell, **document_of(done)}, *sentences, f"to undo it, {undo}")
+# The file that each shell reads when it starts, and that an installation adds lines to. Fish needs none.
+_STARTUP_FILES = {"bash": ".bashrc", "zsh": ".zshrc"}
+
+
+def _install(shell: str) -> Answer:
+    startup = Path.home() / _STARTUP_FILES[shell] if shell in _STARTUP_FILES else None
+    before = _read_lines(startup)
+    path = install_script(shell)
+    added = [line for line in _read_lines(startup) if line.strip() and line not in before]
+    document = {"shell": shell, "path": path, "startup_file": str(startup) if added else None, "added_lines": added}
+    sentences = [f"installed the completion for {shell} in {path}; open a new shell to use it"]
+    undo = f"delete {path}"
+    if added:
+        sentences += [f"added to {startup}:", *(f"  {line}" for line in added)]
+        undo += f" and remove {'this line' if len(added) == 1 else 'these lines'} from {startup}"
+    return Answer(document, *sentences, f"to undo it, {undo}")
+
+
+def _read_lines(file: Path | None) -> list[str]:
+    return file.read_text().splitlines() if file is not None and file.is_file() else []
