@@ -48,19 +48,22 @@ Engine = Annotated[
     str, option("--engine", "NAME", "Engine that compares rows: local, spark, or auto (spark for many rows).")
 ]
 Limit = Annotated[int, option("--limit -n", "N", "Maximum number of entries to show.", min=1)]
-MaxListed = Annotated[int | None, option("--limit -n", "N", "Maximum number of entries to list (default: all).", min=1)]
-NamePrefix = Annotated[
-    str | None, option("--prefix", "TEXT", "List only entries with a name or id that starts with TEXT.")
-]
-AfterName = Annotated[
-    str | None,
-    option("--after", "NAME", "Next page of the list. NAME is the last name or id that the previous page shows."),
-]
 DryRun = Annotated[bool, flag("--dry-run", "Report what would change. Change nothing.")]
 TableName = Annotated[str, argument("TABLE", "Name of the table, such as shop.orders.")]
 TableNames = Annotated[list[str] | None, option("--table -t", "TABLE", "Only this table. Repeatable.")]
 Where = Annotated[str | None, option("--where", "SQL", "Only rows for which this condition is true.")]
 Columns = Annotated[str | None, option("--columns -c", "NAME,...", "Only these columns, in this order.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListPage:
+    """The options that select a page of a list."""
+
+    prefix: str | None = option("--prefix", "TEXT", "List only entries with a name or id that starts with TEXT.")
+    after: str | None = option(
+        "--after", "NAME", "Next page of the list. NAME is the last name or id that the previous page shows."
+    )
+    limit: int | None = option("--limit -n", "N", "Maximum number of entries to list (default: all).", min=1)
 
 
 @dataclass(frozen=True, kw_only=True)

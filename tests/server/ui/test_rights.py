@@ -20,7 +20,7 @@ def project(running: Running) -> Iterator[Project]:
 
 
 def test_project_decides_all_that_the_lake_of_this_machine_allows() -> None:
-    """A method that is new in `Lake` is allowed to everybody until the service has one of its own."""
+    """A method that is new in `Lake` is allowed to all visitors until the service overrides it."""
     same_for_all = {
         "identity",
         "name_of",

@@ -8,9 +8,7 @@ from anabranch.cli.command import WRITES, Here, add_group, command, group, notes
 from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.options import (
     REF_FORMS,
-    AfterName,
-    MaxListed,
-    NamePrefix,
+    ListPage,
     RefOption,
     TableName,
     argument,
@@ -79,12 +77,11 @@ def list_(
     here: Here,
     internal: bool = flag("--internal", "Also list the hidden branches of runs."),
     deleted: bool = flag("--deleted", "List only deleted branches."),
-    prefix: NamePrefix = None,
-    after: AfterName = None,
-    limit: MaxListed = None,
+    *,
+    page: ListPage,
 ) -> Answer:
     """List branches. A star marks the current branch."""
-    found = here.repository.branch_list(internal=internal, deleted=deleted, prefix=prefix, after=after, limit=limit)
+    found = here.repository.branch_list(internal=internal, deleted=deleted, **vars(page))
     rows = [
         (
             "*" if branch.name == here.repository.branch else "",
@@ -198,10 +195,7 @@ def freeze(here: Here, name: Name) -> Answer:
 
 @command(branches, "protect", "branch protect main --check totals.sql", "branch protect main --off", on=WRITES)
 def protect(
-    here: Here,
-    name: Name,
-    check: CheckFiles = None,
-    off: bool = flag("--off", "Remove the protection and its checks."),
+    here: Here, name: Name, check: CheckFiles = None, off: bool = flag("--off", "Remove the protection and its checks.")
 ) -> Answer:
     """Refuse changes to a branch, except merges that pass its checks.
 
@@ -302,9 +296,9 @@ def create_tag(
 
 
 @command(tags, "list", "tag list", "tag list --prefix v1. --json")
-def list_tags(here: Here, prefix: NamePrefix = None, after: AfterName = None, limit: MaxListed = None) -> Answer:
+def list_tags(here: Here, page: ListPage) -> Answer:
     """List tags."""
-    found = here.repository.tag_list(prefix=prefix, after=after, limit=limit)
+    found = here.repository.tag_list(**vars(page))
     rows = [(tag.name, short_id(tag.commit_id), tag.created, tag.created_by, tag.description) for tag in found]
     shown = Table(("tag", "commit", "created (UTC)", "by", "description"), rows, empty="no tags")
     return Answer({"tags": found}, tables=[shown])

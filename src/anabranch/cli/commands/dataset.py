@@ -332,9 +332,7 @@ def clone_drop(here: Here, uri: Uri, target: Target, dry_run: DryRun = False) ->
 
 @command(clones, "release", "dataset clone release lake/orders.lance clone-1f0c9a7be24d3856", on=DATASET)
 def clone_release(
-    here: Here,
-    uri: Uri,
-    tag: str = argument("TAG", "Tag that keeps the version; see 'anabranch dataset clone list'."),
+    here: Here, uri: Uri, tag: str = argument("TAG", "Tag that keeps the version; see 'anabranch dataset clone list'.")
 ) -> Answer:
     """Stop keeping files for a clone.
 

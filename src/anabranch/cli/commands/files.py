@@ -153,10 +153,7 @@ def load(
         raise InvalidInputError(
             f"{key!r} is a file, and the table comes first", hint=f"use 'anabranch load {sources[0]} {key}'"
         )
-    with (
-        here.output.progress(f"loading {key}", counts="bytes") as watch,
-        _upsert_by_mode(),
-    ):
+    with here.output.progress(f"loading {key}", counts="bytes") as watch, _upsert_by_mode():
         done = here.repository.load(key, sources, csv=csv.parsed(), progress=watch, **how.parsed())
     return _loaded(here.repository, done, csv)
 

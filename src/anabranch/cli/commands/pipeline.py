@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from anabranch.cli.command import COMMITS, READS_BRANCH, WRITES, Here, add_group, command, group
-from anabranch.cli.options import AfterName, Limit, Message, NamePrefix, RefOption, argument, flag, option, parse_pairs
+from anabranch.cli.options import Limit, ListPage, Message, RefOption, argument, flag, option, parse_pairs
 from anabranch.cli.output import DIFFERENT, Answer, Line, document_of, ignore_progress
 from anabranch.cli.texts import Table, count
 from anabranch.display import short_id
@@ -359,16 +359,22 @@ def _verdict(output: "ComparedOutput") -> str:
     return " and ".join(part for part in (f"differs in {count(changed, 'row')}" if changed else "", columns) if part)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunPage(ListPage):
+    """The same as for other lists, with a limit: there may be many runs."""
+
+    limit: Limit = 50
+
+
 @command(runs, "list", "run list", "run list --branch main --limit 5 --json")
 def list_runs(
     here: Here,
     branch: str | None = option("--branch -b", "NAME", "Only runs on this branch."),
-    prefix: NamePrefix = None,
-    after: AfterName = None,
-    limit: Limit = 50,
+    *,
+    page: RunPage,
 ) -> Answer:
     """List runs, newest first."""
-    found = here.repository.run_list(branch=branch, prefix=prefix, after=after, limit=limit)
+    found = here.repository.run_list(branch=branch, **vars(page))
     rows = [
         (
             run.id,

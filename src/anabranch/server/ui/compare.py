@@ -63,12 +63,7 @@ class Sides:
         return f"{self.before}{'...' if self.is_since_base else '..'}{self.after}"
 
     def parameters(self, **more: object) -> dict[str, object]:
-        return {
-            "before": self.before,
-            "after": self.after,
-            "since": "base" if self.is_since_base else "",
-            **more,
-        }
+        return {"before": self.before, "after": self.after, "since": "base" if self.is_since_base else "", **more}
 
 
 def show_comparison(visit: Visit) -> Shown:
@@ -78,7 +73,7 @@ def show_comparison(visit: Visit) -> Shown:
     # As long as no second ref was chosen, there is only the form.
     if not sides.after:
         return Shown("compare/tables.html", view)
-    diff = visit.lake.repository.diff(sides.range, tables=[table] if table else None, engine=_ENGINE)
+    diff = visit.repository.diff(sides.range, tables=[table] if table else None, engine=_ENGINE)
     page = page_of(diff.tables, number=visit.number("page"), size=_TABLES)
     path = f"{visit.lake.path}/compare"
     drawn = draw_tables(
@@ -154,7 +149,7 @@ def _table_diff(visit: Visit) -> tuple[Sides, TableDiff]:
     sides, table = Sides.of(visit), visit.query("table")
     if not sides.after:
         raise InvalidInputError("there is no second ref to compare with", hint="choose two refs")
-    tables = visit.lake.repository.diff(sides.range, tables=[table], engine=_ENGINE).tables
+    tables = visit.repository.diff(sides.range, tables=[table], engine=_ENGINE).tables
     if not tables:
         raise InvalidInputError(f"table {table!r} is the same in {sides.range}", hint="choose a table that differs")
     # A removed table whose name another table has now comes first. The page shows the table that has the name.

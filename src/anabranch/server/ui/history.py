@@ -94,7 +94,7 @@ def _input_versions(visit: Visit, pipeline: PipelineRecord | None) -> Mapping[st
     if pipeline is None or pipeline.input is None:
         return {}
     try:
-        entries = visit.lake.repository.snapshot_of(pipeline.input).entries
+        entries = visit.repository.snapshot_of(pipeline.input).entries
     except NotFoundError:
         return {}
     return {str(key): entry.version for key, entry in entries.items()}
@@ -104,7 +104,7 @@ def revert_commit(visit: Visit) -> Redirect:
     """Revert the commit on a branch by a new commit."""
     branch = visit.field("branch") or MAIN
     visit.lake.check_revert(_commit_id(visit), branch)
-    done = visit.lake.repository.revert(_commit_id(visit), branch=branch)
+    done = visit.repository.revert(_commit_id(visit), branch=branch)
     return _done(done.commit, f"Reverted on {branch}.", f"There was nothing to revert on {branch}.")
 
 
@@ -113,7 +113,7 @@ def cherry_pick_commit(visit: Visit) -> Redirect:
     branch = visit.field("branch") or MAIN
     # A cherry-pick is a merge of one commit, so that the same rule applies.
     visit.lake.check_merge(_commit_id(visit), branch)
-    done = visit.lake.repository.cherry_pick(_commit_id(visit), branch=branch)
+    done = visit.repository.cherry_pick(_commit_id(visit), branch=branch)
     return _done(done.commit, f"Applied to {branch}.", f"There was nothing to apply to {branch}.")
 
 
@@ -136,7 +136,7 @@ class RunRow:
     def of(cls, visit: Visit, info: RunInfo) -> "RunRow":
         # A run records its steps when it is published, in the commit.
         commit_id = info.commit_id
-        metadata = info.metadata if commit_id is None else visit.lake.repository.get_commit(commit_id).metadata
+        metadata = info.metadata if commit_id is None else visit.repository.get_commit(commit_id).metadata
         return cls(info=info, pipeline=PipelineRecord.find(metadata))
 
     @property
@@ -155,7 +155,7 @@ class RunRow:
 def show_runs(visit: Visit) -> Shown:
     """List the runs, newest first, of all branches or of one."""
     branch = visit.query("branch")
-    found = visit.lake.repository.run_list(branch=branch or None, after=visit.query("after") or None, limit=_RUNS + 1)
+    found = visit.repository.run_list(branch=branch or None, after=visit.query("after") or None, limit=_RUNS + 1)
     view = {
         "branch": branch,
         "runs": [RunRow.of(visit, info) for info in found[:_RUNS]],
@@ -166,7 +166,7 @@ def show_runs(visit: Visit) -> Shown:
 
 def show_run(visit: Visit) -> Shown:
     """Show a run: its state, the steps of its pipeline, its checks, and why it failed."""
-    info = visit.lake.repository.run_get(visit.request.path_params["run_id"]).info()
+    info = visit.repository.run_get(visit.request.path_params["run_id"]).info()
     # Failed checks first, so that they are on the page if there are many.
     checks = sorted(info.checks, key=lambda check: check.result is not CheckResult.FAILED)[:_CHECKS]
     view = {
@@ -225,7 +225,7 @@ def show_reflog(visit: Visit) -> Shown:
     """List the movements of a branch."""
     branch, is_first = visit.query("branch") or MAIN, not visit.query("after")
     after = None if is_first else visit.number("after")
-    found = visit.lake.repository.reflog(branch, limit=_MOVEMENTS + 1, after=after)
+    found = visit.repository.reflog(branch, limit=_MOVEMENTS + 1, after=after)
     shown = found[:_MOVEMENTS]
     view = {
         "branch": branch,
@@ -242,12 +242,12 @@ def show_reflog(visit: Visit) -> Shown:
 
 def undo(visit: Visit) -> Redirect:
     """Undo the last movement of a branch."""
-    return _move(visit, visit.lake.repository.undo, "Undone")
+    return _move(visit, visit.repository.undo, "Undone")
 
 
 def redo(visit: Visit) -> Redirect:
     """Redo the movement that was undone last."""
-    return _move(visit, visit.lake.repository.redo, "Redone")
+    return _move(visit, visit.repository.redo, "Redone")
 
 
 def _move(visit: Visit, move: Callable[..., Movement], word: str) -> Redirect:

@@ -92,7 +92,7 @@ def show_merge(visit: Visit) -> Shown:
     except InvalidInputError as err:
         return Shown("merge/plan.html", replace(view, problem=err), status=status_of(err))
     if visit.query("plan") != "1":
-        repository = visit.lake.repository
+        repository = visit.repository
         base = repository.merge_base(draft.source, draft.into)
         # No rows are read for the number of tables.
         number = len(repository.diff(base.id, draft.source, engine=ENGINE).tables)
@@ -120,7 +120,7 @@ def apply_merge(visit: Visit) -> Shown | Redirect:
         draft = with_new_decisions(visit, before)
         heads = Heads.of_form(visit)
         heads.check_unmoved(Heads.now(visit, draft), draft)
-        result = visit.lake.repository.merge(
+        result = visit.repository.merge(
             draft.source,
             draft.into,
             message=_limited(visit, "message", _LONGEST_MESSAGE) or None,
@@ -151,12 +151,12 @@ def _explain(visit: Visit, draft: Draft, before: Draft, error: AnabranchError) -
 
 def show_result(visit: Visit) -> Shown:
     """Show the commit of a merge, and where to go from there."""
-    commit = visit.lake.repository.get_commit(visit.query("commit"))
+    commit = visit.repository.get_commit(visit.query("commit"))
     return Shown("merge/result.html", {"commit": commit, "into": visit.query("into") or MAIN})
 
 
 def _view(visit: Visit, draft: Draft) -> MergeView:
-    repository = visit.lake.repository
+    repository = visit.repository
     into = str(BranchName.parse_public(draft.into))
     visit.lake.check_merge(draft.source, into)
     kept = _list_kept(visit, draft)
@@ -188,7 +188,7 @@ def _view(visit: Visit, draft: Draft) -> MergeView:
 def _list_kept(visit: Visit, draft: Draft) -> list[dict[str, Any]]:
     """Return the decisions that are kept for this pair of branches. The list is empty if the source is not a branch."""
     try:
-        return visit.lake.repository.decision_list(draft.source, draft.into)
+        return visit.repository.decision_list(draft.source, draft.into)
     except InvalidInputError:
         return []
 
@@ -214,7 +214,7 @@ def _limited(visit: Visit, name: str, most: int) -> str:
 def clear_decisions(visit: Visit) -> Redirect:
     """Forget the decisions that are kept for a pair of branches."""
     source, into = visit.field("source"), visit.field("into")
-    was_any = visit.lake.repository.decision_clear(source, into)
+    was_any = visit.repository.decision_clear(source, into)
     return Redirect(
         "/merge",
         "The kept decisions were deleted." if was_any else "There were no kept decisions.",
@@ -227,14 +227,14 @@ def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple
     if not plan.conflict_count and not draft.is_decided:
         return view
     everything, total = visit.cached(
-        lambda: list_all(visit.lake.repository, draft.source, draft.into),
+        lambda: list_all(visit.repository, draft.source, draft.into),
         "conflicts",
         state,
         weigh=lambda found: 2000 * (1 + len(found[0])),
     )
     still_open = everything
     if draft.is_decided:
-        found = visit.lake.repository.conflicts(draft.source, draft.into, **draft.options())
+        found = visit.repository.conflicts(draft.source, draft.into, **draft.options())
         # Not read if the plan counted none: reading would compare the rows again.
         still_open = by_id(islice(found, MOST_LISTED)) if plan.conflict_count else {}
     # A decision about columns may lead to conflicts of rows that were not there before.

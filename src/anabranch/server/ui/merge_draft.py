@@ -156,12 +156,7 @@ class Draft:
         """Return the decisions as the arguments of a merge."""
         # The id of a conflict is its resolution in JSON without the decision, so no ids are kept between two requests.
         resolutions = [{**json.loads(name), **choice} for name, choice in self.decisions.items()]
-        return {
-            "strategy": self.strategy,
-            "resolvers": dict(self.rules),
-            "resolutions": resolutions,
-            "engine": ENGINE,
-        }
+        return {"strategy": self.strategy, "resolvers": dict(self.rules), "resolutions": resolutions, "engine": ENGINE}
 
     def key(self) -> tuple[str, ...]:
         """Return all decisions, by which a plan is cached."""
@@ -194,7 +189,7 @@ class Heads:
 
     @classmethod
     def now(cls, visit: Visit, draft: Draft) -> "Heads":
-        source, target = (visit.lake.repository.snapshot_of(ref) for ref in (draft.source, draft.into))
+        source, target = (visit.repository.snapshot_of(ref) for ref in (draft.source, draft.into))
         return cls(
             source=source.id,
             target=target.id,
@@ -319,7 +314,7 @@ def _with_rows(
         return decisions
     found = dict(decisions)
     # All conflicts of the row, also those on another page.
-    for name, conflict in list_all(visit.lake.repository, draft.source, draft.into)[0].items():
+    for name, conflict in list_all(visit.repository, draft.source, draft.into)[0].items():
         if conflict.key is not None and (row := row_id(conflict)) in wanted:
             found[name] = {"take": wanted[row]}
     return found

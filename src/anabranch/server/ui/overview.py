@@ -30,7 +30,7 @@ _MEASURED = 10
 
 def show_overview(visit: Visit) -> Shown:
     """Show the tables, branches and last commits of a ref, by default of main."""
-    repository = visit.lake.repository
+    repository = visit.repository
     ref, search = visit.ref(), visit.query("search")
     snapshot = repository.snapshot_of(ref)
     found = [(key, entry) for key, entry in sorted(snapshot.entries.items()) if search.lower() in str(key).lower()]
@@ -79,7 +79,7 @@ def show_branches(visit: Visit) -> Shown:
     """List the branches and tags whose names contain a text, or deleted branches."""
     search, is_deleted = visit.query("search"), visit.query("deleted") == "yes"
     branches = _list_branches(visit.lake, search, after=visit.query("after") or None, deleted=is_deleted)
-    tags = _list_tags(visit.lake.repository, search, after=visit.query("tags_after") or None)
+    tags = _list_tags(visit.repository, search, after=visit.query("tags_after") or None)
     view = {
         "search": search,
         "is_deleted": is_deleted,
@@ -136,7 +136,7 @@ def _compare_with_main(visit: Visit, branches: Sequence[BranchInfo]) -> dict[str
     Live branches follow main, so they have tables that they changed and that main has changed since. Main itself and
     live branches without tables of their own are left out.
     """
-    repository = visit.lake.repository
+    repository = visit.repository
 
     def compare(info: BranchInfo, main: str) -> _Compared:
         if info.mode is BranchMode.LIVE:
@@ -156,7 +156,6 @@ def _compare_with_main(visit: Visit, branches: Sequence[BranchInfo]) -> dict[str
 
 
 def create_branch(visit: Visit) -> Redirect:
-    """Create a branch."""
     name = visit.lake.create_branch(
         visit.field("name"),
         source=visit.field("source") or MAIN,
@@ -168,37 +167,32 @@ def create_branch(visit: Visit) -> Redirect:
 
 
 def rename_branch(visit: Visit) -> Redirect:
-    """Rename a branch."""
     name, new = visit.field("branch"), visit.field("new")
     visit.lake.rename_branch(name, new)
     return Redirect("/branches", f"Branch {name} was renamed to {new}.")
 
 
 def delete_branch(visit: Visit) -> Redirect:
-    """Delete a branch."""
     name = visit.field("branch")
     visit.lake.delete_branch(name)
     return Redirect("/branches", f"Branch {name} was deleted.")
 
 
 def restore_branch(visit: Visit) -> Redirect:
-    """Restore a deleted branch."""
-    name = visit.lake.repository.branch_restore(visit.field("branch")).name
+    name = visit.repository.branch_restore(visit.field("branch")).name
     return Redirect("/branches", f"Branch {name} was restored.")
 
 
 def create_tag(visit: Visit) -> Redirect:
-    """Create a tag."""
-    tag = visit.lake.repository.tag_create(
+    tag = visit.repository.tag_create(
         visit.field("name"), visit.field("ref") or MAIN, description=visit.field("description")
     )
     return Redirect("/branches", f"Tag {tag.name} was created.")
 
 
 def delete_tag(visit: Visit) -> Redirect:
-    """Delete a tag."""
     name = visit.field("tag")
-    visit.lake.repository.tag_delete(name)
+    visit.repository.tag_delete(name)
     return Redirect("/branches", f"Tag {name} was deleted.")
 
 

@@ -398,7 +398,6 @@ def rotate_token_by_form(visit: Visit) -> Redirect:
 
 
 def revoke_token_by_form(visit: Visit) -> Redirect:
-    """Revoke a token."""
     call, token_id = _call(visit), visit.field("token")
     if isinstance(call, ProjectCall):
         tokens.revoke_project_token(call, token_id)

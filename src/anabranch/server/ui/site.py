@@ -19,6 +19,7 @@ from anabranch.errors import AnabranchError, InvalidInputError, NotFoundError
 from anabranch.format.home import BoundedCache
 from anabranch.hints import Door
 from anabranch.ids import MAIN
+from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
 from anabranch.server.envelope import EnvelopeException, methods_at, status_of
 from anabranch.server.ui.lake import Lake
@@ -61,6 +62,10 @@ class Visit:
         if self.opened is None:
             raise TypeError(f"{self.request.url.path} is not a page of a lake")
         return self.opened
+
+    @property
+    def repository(self) -> Repository:
+        return self.lake.repository
 
     def cached(self, make: Callable[[], T], *key: Hashable, weigh: Callable[[T], int] = lambda _: _USUAL_WEIGHT) -> T:
         """Return a value that follows from its key alone, such as from commit ids. It is made once and cached."""

@@ -76,7 +76,7 @@ class SqlResult:
 def show_sql(visit: Visit) -> Shown:
     """Show the console, and the result of a statement if there is one."""
     ref, sql = visit.ref(), visit.query("sql")
-    tables = visit.lake.repository.tables(ref)
+    tables = visit.repository.tables(ref)
     view = {
         "ref": ref,
         "sql": sql,
@@ -107,7 +107,7 @@ def _run(visit: Visit, read: Callable[[Repository, str, str], T], sql: str) -> T
         raise InvalidInputError(
             f"the SQL has {len(sql)} characters, at most {_LONGEST} are allowed", hint="use 'anabranch sql'"
         )
-    work = partial(read, visit.lake.repository, sql, visit.ref())
+    work = partial(read, visit.repository, sql, visit.ref())
     owner = visit.session.token_id
     return limited_processes().run(work, seconds=_SECONDS, owner=owner, departure=visit.departure)
 

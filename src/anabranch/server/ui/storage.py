@@ -135,7 +135,7 @@ class Policy:
 
 def show_storage(visit: Visit) -> Shown:
     """Measure, try a garbage collection, or run the doctor, as the visitor requests."""
-    repository, show = visit.lake.repository, visit.query("show")
+    repository, show = visit.repository, visit.query("show")
     policy = Policy.of(visit.query("keep_last"), visit.query("keep_days"))
     makers: Mapping[str, Callable[[OnProgress], Any]] = {
         "storage": lambda progress: repository.storage_report(**policy.options(), progress=progress),
@@ -164,7 +164,7 @@ def show_storage(visit: Visit) -> Shown:
 def collect_garbage(visit: Visit) -> Redirect:
     """Free the space of data that the policy does not keep."""
     policy = Policy.of(visit.field("keep_last"), visit.field("keep_days"))
-    report = visit.lake.repository.gc(**policy.options())
+    report = visit.repository.gc(**policy.options())
     return Redirect("/storage", f"Deleted {len(report.objects):,} objects of {report.bytes:,} bytes.")
 
 

@@ -50,7 +50,7 @@ class TableHead:
     @classmethod
     def of(cls, visit: Visit) -> "TableHead":
         ref = visit.ref()
-        snapshot = visit.lake.repository.snapshot_of(ref)
+        snapshot = visit.repository.snapshot_of(ref)
         table = snapshot[visit.request.path_params["table"]]
         return cls(ref=ref, snapshot=snapshot, table=table, choices=visit.lake.list_choices())
 
@@ -200,7 +200,6 @@ def show_row(visit: Visit) -> Shown:
 
 
 def show_value(visit: Visit) -> Shown:
-    """Show one whole value."""
     head, name, value = _find_value(visit)
     text = whole_text(value)
     view = {
@@ -245,7 +244,7 @@ def _find_row(
         # In a tuple, because the cache takes None for a missing value, and a row that does not exist would be searched
         # again.
         found = visit.cached(
-            lambda: (visit.lake.repository.entity_at(head.table.key, key, ref=head.ref),),
+            lambda: (visit.repository.entity_at(head.table.key, key, ref=head.ref),),
             *("row", *_key_in_cache(head, key)),
             weigh=_weigh,
         )
@@ -277,7 +276,7 @@ def _row_history(visit: Visit, head: TableHead, key: tuple[Any, ...]) -> Paged[R
     start = (number - 1) * _CHANGES
     # One more than the page shows, to know whether there is another page.
     limit = start + _CHANGES + 1
-    find = partial(visit.lake.repository.entity_history, head.table.key, key, ref=head.ref, limit=limit)
+    find = partial(visit.repository.entity_history, head.table.key, key, ref=head.ref, limit=limit)
     found = visit.cached(find, "row history", *_key_in_cache(head, key), limit, weigh=_weigh)
     return page_from([_row_change(change) for change in found[start:]], number=number, size=_CHANGES)
 
@@ -323,7 +322,7 @@ def show_schema(visit: Visit) -> Shown:
 def show_history(visit: Visit) -> Shown:
     """List the commits that changed a table."""
     head, number = TableHead.of(visit), visit.number("page")
-    commits = visit.lake.repository.iter_commits(head.ref, table=head.table.key)
+    commits = visit.repository.iter_commits(head.ref, table=head.table.key)
     start = (number - 1) * _COMMITS
     # One more than the page shows, to know whether there is another page.
     found = list(islice(commits, start, start + _COMMITS + 1))
@@ -332,7 +331,6 @@ def show_history(visit: Visit) -> Shown:
 
 
 def show_load(visit: Visit) -> Shown:
-    """Show the form to load a file."""
     view = {
         "table": visit.query("table"),
         "branch": visit.query("branch") or MAIN,
