@@ -343,7 +343,7 @@ class Repository:
         'Load the shop'
         """
         if Ref.parse(commit_id).name == commit_id and len(commit_id) >= 26:
-            return self._get_commit(commit_id)
+            commit_id = CommitId.parse(commit_id).value
         return self._resolve(commit_id).record.commit
 
     def head_commit_id_for_branch(self, branch: str) -> str:
@@ -375,12 +375,7 @@ class Repository:
         return Listing(islice(self.iter_commits(ref, after=after, prefix=prefix, table=table), limit))
 
     def iter_commits(
-        self,
-        ref: str | None = None,
-        *,
-        after: str | None = None,
-        prefix: str | None = None,
-        table: str | None = None,
+        self, ref: str | None = None, *, after: str | None = None, prefix: str | None = None, table: str | None = None
     ) -> Iterator[GraphCommit]:
         """Yield the commits that `list_commits` lists. They are read in pages, as they are requested.
 
@@ -540,12 +535,7 @@ class Repository:
         return blame_table(self._repo_store, found.record, shown, selection, load_comparer=lambda: comparer)
 
     def diff(
-        self,
-        before: str,
-        after: str | None = None,
-        *,
-        tables: Sequence[str] | None = None,
-        engine: str = "auto",
+        self, before: str, after: str | None = None, *, tables: Sequence[str] | None = None, engine: str = "auto"
     ) -> "Diff":
         """Compare two refs, related or not; `after` is the bound branch by default.
 
@@ -699,18 +689,10 @@ class Repository:
         found = self._resolve(ref).view
         return found.head if found.main_id is None else self._repo_store.commits.get(found.commit.graph_commit_id)
 
-    def _get_commit(self, commit_id: str) -> GraphCommit:
-        return self._resolve(CommitId.parse(commit_id).value).record.commit
-
     # SQL and runs.
 
     def sql(
-        self,
-        sql: str,
-        ref: str | None = None,
-        *,
-        params: "Parameters | None" = None,
-        timeout: float | None = None,
+        self, sql: str, ref: str | None = None, *, params: "Parameters | None" = None, timeout: float | None = None
     ) -> "pa.Table":
         """Answer one read-only statement over the tables as a ref has them, by default the bound branch as it is now.
 
@@ -793,12 +775,7 @@ class Repository:
         return self._run(found, lease, checks=entry.state.checks)
 
     def run_list(
-        self,
-        *,
-        branch: str | None = None,
-        prefix: str | None = None,
-        after: str | None = None,
-        limit: int | None = 50,
+        self, *, branch: str | None = None, prefix: str | None = None, after: str | None = None, limit: int | None = 50
     ) -> "Listing[RunInfo]":
         """List the runs, newest first, those that have ended, too. `branch` lists those that publish to it.
 
@@ -1646,7 +1623,7 @@ class Repository:
             kind=CommitKind.MERGE,
             metadata=checked_metadata(metadata),
             inspect=self._inspecting(checks),
-            guard=self._guard,
+            guard=self._run_checks,
             once=self._once,
         )
         wanted = BranchMerge(
@@ -2007,14 +1984,7 @@ class Repository:
         from anabranch.repo.write.checks import checked_checks
 
         named = checked_checks(checks)
-
-        def inspect(record: CommitRecord, tables: TableMap) -> None:
-            self._run_checks(named, record, tables)
-
-        return inspect if named else None
-
-    def _guard(self, checks: tuple[tuple[str, str], ...], record: CommitRecord, tables: TableMap) -> None:
-        self._run_checks(checks, record, tables)
+        return partial(self._run_checks, named) if named else None
 
     def _run_checks(self, checks: "Sequence[NamedCheck]", record: CommitRecord, tables: TableMap) -> None:
         from anabranch.repo.write.checks import run_checks

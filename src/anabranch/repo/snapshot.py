@@ -124,11 +124,7 @@ class Table:
         return count_rows(self.version_ref, where)
 
     def scan(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int | None = None,
+        self, *, columns: Sequence[str] | None = None, where: str | None = None, limit: int | None = None
     ) -> "Iterator[pa.RecordBatch]":
         """Read the rows in batches.
 
@@ -171,11 +167,7 @@ class Table:
         return rows if shown is schema else rows.from_arrays(rows.columns, schema=shown)
 
     def to_pandas(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int | None = None,
+        self, *, columns: Sequence[str] | None = None, where: str | None = None, limit: int | None = None
     ) -> "pd.DataFrame":
         """Read rows like `to_arrow`, as a pandas frame.
 
@@ -186,11 +178,7 @@ class Table:
         return self.to_arrow(columns=columns, where=where, limit=limit).to_pandas()
 
     def to_polars(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int | None = None,
+        self, *, columns: Sequence[str] | None = None, where: str | None = None, limit: int | None = None
     ) -> "pl.DataFrame":
         """Read rows like `to_arrow`, as a polars frame.
 

@@ -29,7 +29,6 @@ from anabranch.repo.write.staged_table import (
     append_copied_step,
     append_step,
     check_appended,
-    one_time_step,
     overwrite_step,
     upsert_step,
 )
@@ -51,12 +50,7 @@ class Transaction(TableChanges):
     """
 
     def __init__(
-        self,
-        repo_store: RepoStore,
-        *,
-        branch: BranchName,
-        spec: CommitSpec,
-        on_published: Callable[[Published], None],
+        self, repo_store: RepoStore, *, branch: BranchName, spec: CommitSpec, on_published: Callable[[Published], None]
     ) -> None:
         self._lock = threading.RLock()
         self._config = repo_store.config
@@ -169,19 +163,16 @@ class Transaction(TableChanges):
         if not by:
             raise InvalidInputError(f"table '{table}' has no primary key", hint="name the columns that are the key")
         rows = as_reader(data, self._write_set.schema_for(parsed, data)).read_all()
+
+        def stage(staged_table: StagedTable) -> Step:
+            return upsert_step(staged_table.version_ref, rows, keys=by, primary_key=primary_key)
+
         # By other columns, the primary key can be checked only when the rows are staged.
         if set(by) == set(primary_key) and rows.nbytes <= SMALL_BYTES:
-            own = staging.copy_upserted(version_ref, rows, by)
-            self._write_set.record(
-                parsed,
-                own,
-                lambda staged_table: upsert_step(staged_table.version_ref, own, keys=by, primary_key=primary_key),
-            )
+            rows = staging.copy_upserted(version_ref, rows, by)
+            self._write_set.record(parsed, rows, stage)
         else:
-            self._stage(
-                parsed,
-                lambda staged_table: upsert_step(staged_table.version_ref, rows, keys=by, primary_key=primary_key),
-            )
+            self._stage(parsed, stage)
 
     @atomic
     def update(self, table: str, assignments: Mapping[str, str], where: str | None = None) -> int:
@@ -203,7 +194,7 @@ class Transaction(TableChanges):
                     hint="delete the rows and append new ones",
                 )
         changed = staging.update(staged_table.version_ref, assignments, where=where)
-        self._apply(staged_table, one_time_step("update", changed.version_ref))
+        self._apply(staged_table, Step("update", changed.version_ref))
         return changed.updated
 
     @atomic
@@ -219,7 +210,7 @@ class Transaction(TableChanges):
         staged_table = self._write_set.get(self._start(table))
         where = require_where(where, "delete")
         changed = staging.delete(staged_table.version_ref, where)
-        self._apply(staged_table, one_time_step("delete", changed.version_ref))
+        self._apply(staged_table, Step("delete", changed.version_ref))
         return changed.deleted
 
     @atomic

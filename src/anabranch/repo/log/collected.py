@@ -6,10 +6,9 @@ makes an old commit reachable puts its ref first and reads the mark afterwards. 
 least one sees the other. Collected commits are also recorded in `_gc/`, so that later collections skip them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from anabranch.errors import CollectedError, DamagedFileError, NotFoundError, StorageError
 from anabranch.repo.log import codec, validation
@@ -25,18 +24,18 @@ _MARK = "collected_at"
 
 def mark_collected(config: RepoConfig, commit_id: str, *, at: int) -> None:
     """Mark a commit as collected."""
-    _rewrite(config, commit_id, lambda fields: {**fields, _MARK: at})
+    _replace_mark(config, commit_id, {_MARK: at})
 
 
 def unmark_collected(config: RepoConfig, commit_id: str) -> None:
     """Remove the mark from a commit that is needed after all."""
-    _rewrite(config, commit_id, lambda fields: {name: value for name, value in fields.items() if name != _MARK})
+    _replace_mark(config, commit_id, {})
 
 
-def _rewrite(config: RepoConfig, commit_id: str, change: Any) -> None:
+def _replace_mark(config: RepoConfig, commit_id: str, mark: Mapping[str, int]) -> None:
     """Replace a commit object by one that differs only in the mark. Two concurrent calls write the same bytes."""
     fields = read_commit_fields(config, commit_id)
-    changed = change(fields)
+    changed = {**{name: value for name, value in fields.items() if name != _MARK}, **mark}
     if changed != fields:
         config.store.put(commit_path(commit_id), documents.dump(changed))
 

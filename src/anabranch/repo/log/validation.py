@@ -117,15 +117,12 @@ def checked_version(version: Any) -> int:
     return checked_number(version, "version", hint="pass the number of an entry in the branch's log, such as 7")
 
 
-def _show(span: object) -> str:
-    return str(span) if isinstance(span, timedelta) else repr(span)
-
-
 def checked_expiry(expires_in: object) -> int:
     """Return the time until a branch expires, in microseconds."""
     if not isinstance(expires_in, timedelta) or not timedelta(0) < expires_in <= _MAX_EXPIRY:
+        shown = str(expires_in) if isinstance(expires_in, timedelta) else repr(expires_in)
         raise InvalidInputError(
-            f"the branch cannot expire in {_show(expires_in)}", hint="pass a timedelta above 0 and up to 100 years"
+            f"the branch cannot expire in {shown}", hint="pass a timedelta above 0 and up to 100 years"
         )
     return expires_in // timedelta(microseconds=1)
 

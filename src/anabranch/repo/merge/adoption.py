@@ -14,8 +14,9 @@ from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner, Sides
-from anabranch.repo.write.homes import check_primary_key, check_unique, free_dataset, home_for_writing
+from anabranch.repo.write.homes import check_primary_key, free_dataset, home_for_writing
 from anabranch.repo.write.publish import Published, publish
+from anabranch.repo.write.staged_table import check_unique
 
 
 def adopt_write(repo_store: RepoStore, branch: BranchName, key: TableKey, combiner: Combiner) -> Published:

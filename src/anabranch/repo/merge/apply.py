@@ -37,7 +37,7 @@ from anabranch.repo.merge.steps import (
 )
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import stage_new
-from anabranch.repo.write.staged_table import StagedTable, one_time_step, stage_existing
+from anabranch.repo.write.staged_table import StagedTable, Step, stage_existing
 from anabranch.storage import at_once, in_parallel
 
 
@@ -192,12 +192,12 @@ class Stager:
             primary_key=source.primary_key,
             is_taken=taken.__contains__,
         )
-        return staged_table.then(one_time_step("merge", _copy_all(source, onto=staged_table.version_ref)))
+        return staged_table.then(Step("merge", _copy_all(source, onto=staged_table.version_ref)))
 
     def _replace(self, step: ReplaceTable) -> StagedTable:
         source, staged_table = self._table(step.match.source), self._staged_table(step)
         copied = _copy_all(source, onto=staged_table.version_ref)
-        return replace(staged_table, primary_key=source.primary_key).then(one_time_step("merge", copied))
+        return replace(staged_table, primary_key=source.primary_key).then(Step("merge", copied))
 
     def _merge(self, step: MergeTable) -> MergedTable:
         tally = _Tally(step)
@@ -228,7 +228,7 @@ class Stager:
         if version_ref != staged_table.version_ref or step.shape.primary_key != staged_table.primary_key:
             rows = step.target.entry.rows + replaced.inserted - replaced.deleted
             staged_table = replace(staged_table, primary_key=step.shape.primary_key).then(
-                one_time_step("merge", version_ref), rows=rows
+                Step("merge", version_ref), rows=rows
             )
         return self._result(step, tally.counts, staged_table)
 

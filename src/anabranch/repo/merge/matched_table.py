@@ -32,7 +32,7 @@ from anabranch.repo.merge.shapes import (
 )
 from anabranch.repo.merge.steps import KeepTable, MergedIndices, MergeTable, ReplaceTable, TableMatch
 from anabranch.repo.snapshot import Table
-from anabranch.repo.write.homes import check_unique
+from anabranch.repo.write.staged_table import check_unique
 from anabranch.storage import at_once, in_parallel
 
 # Tables are planned in parallel. Rows of only one of them are read at a time, because they may need much memory.

@@ -50,8 +50,7 @@ from anabranch.repo.schema.state import (
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write import table_changes
-from anabranch.repo.write.homes import check_unique
-from anabranch.repo.write.staged_table import StagedTable
+from anabranch.repo.write.staged_table import StagedTable, check_unique
 from anabranch.repo.write.write_set import Change
 
 _MAX_ATTEMPTS = 20

@@ -1,8 +1,7 @@
 """Checks on a state before it is published: SQL that must return no rows, or Python functions."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,27 +100,21 @@ def _outcome(name: str, check: Check, result: CheckResult) -> CheckOutcome:
 
 def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> None:
     rows: list[object] = []
-    with _naming(name), query(sql, snapshot, None) as found:
-        for batch in found:
-            # A few rows are enough for the error. The result of a check that fails may be as large as the table.
-            rows += batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()
-            if len(rows) >= _ROWS_SHOWN:
-                break
+    try:
+        with query(sql, snapshot, None) as found:
+            for batch in found:
+                # A few rows are enough for the error. The result of a check that fails may be as large as the table.
+                rows += batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()
+                if len(rows) >= _ROWS_SHOWN:
+                    break
+    except (InvalidExpressionError, TableNotFoundError) as err:
+        raise err.reworded(f"the check {name!r} cannot be run: {err.problem}") from err
     if rows:
         raise CheckFailedError(
             f"the check {name!r} found rows, such as {', '.join(map(str, rows))}",
             hint="correct them, then publish again",
             details={"check": name},
         )
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Name the check that cannot be run in the error."""
-    try:
-        yield
-    except (InvalidExpressionError, TableNotFoundError) as err:
-        raise err.reworded(f"the check {name!r} cannot be run: {err.problem}") from err
 
 
 def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: Snapshot) -> None:

@@ -23,7 +23,7 @@ from anabranch.errors import (
     SchemaMismatchError,
     WriteConflictError,
 )
-from anabranch.format import scan, staging
+from anabranch.format import staging
 from anabranch.format.arguments import listed_columns, require_names
 from anabranch.format.home import Home
 from anabranch.format.refs.refs import mark_managed
@@ -34,7 +34,7 @@ from anabranch.repo.log.config import RepoConfig, owns
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry, TableMap
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.reset_and_undo import changed_tables
-from anabranch.repo.write.staged_table import StagedTable, fork_home, one_time_step
+from anabranch.repo.write.staged_table import StagedTable, Step, fork_home
 from anabranch.storage import in_parallel
 from anabranch.warnings import warn_of_external_write
 
@@ -93,7 +93,7 @@ def stage_new(
         # that one of the two sees the other.
         if taken_over is not None and not is_being_removed(config, dataset):
             left, emptied = taken_over
-            return _new_staged_table(key, dataset, left, primary_key).then(one_time_step("create", emptied))
+            return _new_staged_table(key, dataset, left, primary_key).then(Step("create", emptied))
         dataset = free_dataset(config, key)
         version_ref = _create(config, branch, dataset, schema)
     except DamagedFileError:
@@ -172,12 +172,6 @@ def _can_be_key(kind: pa.DataType) -> bool:
 def free_dataset(config: RepoConfig, key: TableKey) -> str:
     """Return a folder that no table has or had."""
     return f"{key.bucket}/{key.table}-{config.new_id().lower()}.lance"
-
-
-def check_unique(version_ref: VersionRef, keys: Sequence[str]) -> None:
-    """Refuse a version in which a key occurs twice."""
-    if keys:
-        staging.refuse_repeated(scan.keys_of(version_ref, keys))
 
 
 def taken_homes(tables: TableMap, *, besides: Container[TableKey]) -> frozenset[tuple[str, str | None]]:

@@ -19,14 +19,14 @@ from anabranch.repo.log.entries import TableEntry
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One staged change. `again` makes it on another version, if it means the same there.
+    """One staged change. `again` makes it on another version; None if its meaning depends on the rows it was made on.
 
     `added` is the number of rows that it adds wherever it is made, if that is known and it changes no other rows.
     """
 
     name: str
     version_ref: VersionRef
-    again: Callable[[VersionRef], VersionRef] | None
+    again: Callable[[VersionRef], VersionRef] | None = None
     added: int | None = None
 
 
@@ -180,7 +180,7 @@ def upsert_step(version_ref: VersionRef, data: pa.Table, *, keys: Sequence[str],
         staged = staging.upsert(on, data, keys).version_ref
         if set(keys) != set(primary_key):
             # Rows that are new by other columns may bring a primary key that is there already, or none.
-            _refuse_repeated(staged, primary_key)
+            check_unique(staged, primary_key)
         return staged
 
     def again(other: VersionRef) -> VersionRef:
@@ -210,8 +210,8 @@ def overwrite_step(version_ref: VersionRef, data: Any, *, unique_by: Sequence[st
     # A stream can be read only once, so that its keys are checked after it was written. Garbage collection removes the
     # files of a refused one.
     if not in_memory:
-        _refuse_repeated(staged, unique_by)
-    return one_time_step("overwrite", staging.keep_indices(staged, of=version_ref))
+        check_unique(staged, unique_by)
+    return Step("overwrite", staging.keep_indices(staged, of=version_ref))
 
 
 def overwrite_fragments_step(
@@ -219,8 +219,8 @@ def overwrite_fragments_step(
 ) -> Step:
     """Like `overwrite_step`, for rows that are written already."""
     staged = staging.keep_notes(staging.overwrite_fragments(version_ref, fragments, schema=schema), of=version_ref)
-    _refuse_repeated(staged, unique_by)
-    return one_time_step("overwrite", staging.keep_indices(staged, of=version_ref))
+    check_unique(staged, unique_by)
+    return Step("overwrite", staging.keep_indices(staged, of=version_ref))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,11 +261,6 @@ def _check_written_keys(on: VersionRef, change: WrittenChange, primary_key: Sequ
     left = staging.delete_rows(on, change.addresses)
     added = staging.append_fragments(left, (*change.moved, *change.fresh))
     _refuse_existing(left, scan.appended_keys(left, added, primary_key), primary_key)
-
-
-def one_time_step(name: str, staged: VersionRef) -> Step:
-    """A change whose meaning depends on the rows it was made on."""
-    return Step(name, staged, None)
 
 
 def with_wanted_indices(staged_table: StagedTable) -> StagedTable:
@@ -337,6 +332,7 @@ def _refuse_existing(
         )
 
 
-def _refuse_repeated(version_ref: VersionRef, keys: Sequence[str]) -> None:
+def check_unique(version_ref: VersionRef, keys: Sequence[str]) -> None:
+    """Refuse a version in which a key occurs twice."""
     if keys:
         staging.refuse_repeated(scan.keys_of(version_ref, keys))

@@ -8,6 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -26,8 +27,8 @@ from anabranch.format.staging import (
     VersionRef,
 )
 from anabranch.ids import TableKey
-from anabranch.repo.write.homes import check_primary_key, check_unique
-from anabranch.repo.write.staged_table import StagedTable, Step, one_time_step
+from anabranch.repo.write.homes import check_primary_key
+from anabranch.repo.write.staged_table import StagedTable, Step, check_unique
 from anabranch.repo.write.write_set import WriteSet, atomic
 
 
@@ -85,9 +86,7 @@ class TableChanges(ABC):
         # Rows that are recorded under the old name are staged by this. They would be dropped with that name.
         staged_table = self._write_set.get(parsed)
         self._write_set.put(parsed, None)
-        self._write_set.put(
-            target, replace(staged_table, key=target).then(one_time_step("rename", staged_table.version_ref))
-        )
+        self._write_set.put(target, replace(staged_table, key=target).then(Step("rename", staged_table.version_ref)))
 
     # Columns, keys, indices
 
@@ -157,9 +156,7 @@ class TableChanges(ABC):
         >>> [index.name for index in repo["shop.orders"].indices]
         ['item_idx']
         """
-        self._change(
-            table, lambda staged_table: index_column(staged_table, column, kind=type, name=name, vector=vector)
-        )
+        self._change(table, partial(index_column, column=column, kind=type, name=name, vector=vector))
 
     @atomic
     def drop_index(self, table: str, name: str) -> None:
@@ -180,10 +177,7 @@ class TableChanges(ABC):
         >>> with repo.transaction() as tx:
         ...     tx.compact("shop.orders")
         """
-        self._change(
-            table,
-            lambda staged_table: compact(staged_table, target_rows_per_fragment=target_rows_per_fragment),
-        )
+        self._change(table, partial(compact, target_rows_per_fragment=target_rows_per_fragment))
 
     @atomic
     def annotate(self, table: str, notes: Notes, *, columns: Mapping[str, Notes] | None = None) -> None:
@@ -255,9 +249,7 @@ def set_primary_key(staged_table: StagedTable, columns: Sequence[str]) -> Staged
     if tuple(columns) == staged_table.primary_key:
         return staged_table
     check_unique(staged_table.version_ref, columns)
-    return replace(staged_table, primary_key=tuple(columns)).then(
-        one_time_step("set the primary key", staged_table.version_ref)
-    )
+    return replace(staged_table, primary_key=tuple(columns)).then(Step("set the primary key", staged_table.version_ref))
 
 
 def index_column(
@@ -291,7 +283,6 @@ def compact(
 def annotate(staged_table: StagedTable, notes: Notes, *, columns: Mapping[str, Notes]) -> StagedTable:
     _require_mapping(columns)
     for given in (notes, *columns.values()):
-        _require_mapping(given)
         _require_notes(given)
     return _after(staged_table, "annotate", staging.annotate(staged_table.version_ref, notes, columns=columns))
 
@@ -333,10 +324,11 @@ def _require_mapping(given: object) -> None:
 
 
 def _require_notes(given: Any) -> None:
+    _require_mapping(given)
     for name, text in given.items():
         if not isinstance(name, str) or not (text is None or isinstance(text, str)):
             raise InvalidInputError(f"the note {name!r}: {text!r} is not text", hint="use text, or None to remove it")
 
 
 def _after(staged_table: StagedTable, name: str, staged: VersionRef) -> StagedTable:
-    return staged_table if staged == staged_table.version_ref else staged_table.then(one_time_step(name, staged))
+    return staged_table if staged == staged_table.version_ref else staged_table.then(Step(name, staged))
