@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from anabranch.errors import ObjectNotFoundError, StorageError
 from anabranch.format.bases import check_bases, get_target, has_manifest, label
@@ -85,12 +86,10 @@ def make_plan(
     # By their address. A base that is a dataset of its own is refused.
     targets = [get_target(root, survey.bases, name) for name in ([bases] if isinstance(bases, str) else bases)]
     chosen = {follow_links(normalise_uri(base.path)): base for base in targets if base is not None}
-    for clone in clones:
-        survey.protect(files_of_dataset(clone))
-    if chosen:
-        survey.protect(files_of_others(root, survey.bases))
+    # The addresses of files that other datasets need.
+    protected = frozenset().union(*map(files_of_dataset, clones), files_of_others(root, survey.bases) if chosen else ())
     # A version that cannot be read may need any file, so nothing is removed.
-    return survey.nothing() if survey.damaged else survey.plan(chosen)
+    return survey.nothing() if survey.damaged else survey.plan(chosen, protected)
 
 
 class _Survey:
@@ -109,7 +108,6 @@ class _Survey:
         for place, needs in self._needs.items():
             if self._manifests[place].has_ref:
                 check_bases(root.on(place[0]), needs.bases)
-        self._protected: set[str] = set()
         self.damaged = tuple(sorted(set(self._iter_damage(referenced.tagged))))
 
     @property
@@ -123,20 +121,16 @@ class _Survey:
                 found.setdefault(base.path, base)
         return tuple(found.values())
 
-    def protect(self, uris: Iterable[str]) -> None:
-        """Keep the files at these addresses: another dataset needs them."""
-        self._protected.update(uris)
-
-    def plan(self, chosen: Mapping[str, BasePath]) -> Plan:
+    def plan(self, chosen: Mapping[str, BasePath], protected: frozenset[str]) -> Plan:
         doomed = {place: file for place, file in self._manifests.items() if place not in self._versions.kept}
         unused = self._unused_in_bases()
         # A file that a clone or source needs stays on the record. A later cleanup removes it when the other dataset no
         # longer does.
-        removable = frozenset(file for file in unused if file[1] not in self._protected)
+        removable = frozenset(file for file in unused if file[1] not in protected)
         found = [self._find_in_base(path, removable) for path in sorted(chosen)]
         return Plan(
             manifests=dict(sorted(doomed.items(), key=lambda item: (item[0][0] or "", item[0][1]))),
-            files=tuple(self._iter_files(doomed)),
+            files=tuple(self._iter_files(doomed, self._needed_below(protected))),
             in_bases=tuple(file for removed, _ in found for file in removed),
             unused=unused,
             absent=frozenset(file for _, absent in found for file in absent),
@@ -162,8 +156,7 @@ class _Survey:
             if (branch, version) not in self._manifests:
                 yield f"{self._root.on(branch).folder}/version {version}".lstrip("/")
 
-    def _iter_files(self, doomed: Mapping[VersionKey, LayoutFile]) -> Iterator[RemovedFile]:
-        needed = self._needed_below()
+    def _iter_files(self, doomed: Mapping[VersionKey, LayoutFile], needed: set[str]) -> Iterator[RemovedFile]:
         gone = {file.path for file in doomed.values()}
         for file in self._files.files:
             # A young file may belong to a commit in flight, and a tree without a ref to a branch in creation.
@@ -172,12 +165,12 @@ class _Survey:
             if (reason := _REASONS.get(file.kind)) is not None:
                 yield RemovedFile(path=file.path, bytes=file.size, reason=reason)
 
-    def _needed_below(self) -> set[str]:
+    def _needed_below(self, protected: frozenset[str]) -> set[str]:
         needed: set[str] = set()
         for place in self._versions.kept & self._needs.keys():
             needed |= self._needs[place].below
         real = follow_links(self._root.root)
-        others = [below for uri in self._protected if (below := relative_to(uri, real))]
+        others = [below for uri in protected if (below := relative_to(uri, real))]
         needed.update(others)
         # Another dataset names an index by its folder and large values by their data file, so what is inside is needed
         # too.
@@ -260,7 +253,8 @@ def cleanup(
     refuse_managed(root, "a cleanup", instead="gc")
     others = tuple(clones)
     now = _now(root, dry_run=dry_run)
-    plan = make_plan(root, retention, now=now, bases=bases, clones=others)
+    survey = partial(make_plan, root, retention, now=now, bases=bases, clones=others)
+    plan = survey()
     if dry_run or plan.damaged:
         return _report(plan, dry_run=dry_run)
     done = _Sweep(root, plan, progress)
@@ -270,7 +264,7 @@ def cleanup(
         write_record(root.store(), read_record(root.store()) | plan.unused)
     done.remove_manifests()
     # Versions that were made from a removed one name its files themselves, and are found by reading all again.
-    left = make_plan(root, retention, now=now, bases=bases, clones=others)
+    left = survey()
     if not left.damaged:
         done.remove_files(left)
         write_record(root.store(), left.unused - left.absent - done.gone(left.unused))

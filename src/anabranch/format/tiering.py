@@ -291,36 +291,24 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     files = layout(root)
     # A tree without a ref is what a crash left, or a branch in creation. Doctor decides on it.
     needs = read_versions(root, replace(files, files=tuple(file for file in files.files if file.has_ref)))
-    newest = _newest_versions(needs)
-    listed = [base for branch in sorted(newest, key=_main_first) for base in needs[branch, newest[branch]].bases]
+    # The newest ordinary version of each branch, as the last one counts. Main comes first.
+    ordered = sorted(needs, key=lambda key: (key[0] or "", key[1]))
+    newest = {branch: version for branch, version in ordered if not is_staged(version)}
+    listed = [base for place in newest.items() for base in needs[place].bases]
     base = get_base(listed, name)
     get_target(root, [base], base.id)  # refuses the root of another dataset
     _refuse_used(root, base, needs, newest)
     versions: dict[str, int] = {}
     # Main is changed last: a root that only a branch lists counts as stale, so that a removal which is interrupted
     # leaves a state that the next one can read and finish.
-    for branch in sorted(newest, key=_main_first, reverse=True):
-        if _lists(needs[branch, newest[branch]], base):
-            home, version = root.on(branch), newest[branch]
+    for branch, version in reversed(newest.items()):
+        if _lists(needs[branch, version], base):
             versions[branch or MAIN] = (
-                version if dry_run else put_next_version(home, lambda data: without_base(data, base.path))
+                version if dry_run else put_next_version(root.on(branch), lambda data: without_base(data, base.path))
             )
     place = _location(base)
     left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, place) is not None)
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
-
-
-def _newest_versions(places: Iterable[VersionKey]) -> dict[str | None, int]:
-    """Return the newest ordinary version of each branch."""
-    newest: dict[str | None, int] = {}
-    for branch, version in places:
-        if not is_staged(version):
-            newest[branch] = max(version, newest.get(branch, 0))
-    return newest
-
-
-def _main_first(branch: str | None) -> str:
-    return branch or ""
 
 
 def _refuse_used(

@@ -4,7 +4,6 @@ A hold `clone-<id>` tags the cloned version and names the clone that reads it in
 the files of staged versions even when they are tagged, so such a version is first given a branch of the hold's name.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from anabranch.format.home import Home, VersionRef, is_staged
 from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import CLEANUP_RECORD
 from anabranch.format.layout.manifest import read_manifest
-from anabranch.format.refs.branches import delete_branch
+from anabranch.format.refs.branches import HOLD, delete_branch
 from anabranch.format.refs.refs import (
     BranchInfo,
     TagInfo,
@@ -44,8 +43,6 @@ from anabranch.ids import LAYOUT_NAMES, MAIN
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import join_uri, normalise_uri, relative_to
 
-# The name alone marks a hold: a process may die before it writes the metadata.
-_NAME = re.compile(r"clone-[0-9a-f]{16}")
 _CLONE, _BRANCH, _VERSION = "anabranch.clone", "anabranch.clone.branch", "anabranch.clone.version"
 
 
@@ -93,13 +90,13 @@ def list_holds(root: Home) -> tuple[Hold, ...]:
     tags = [tag for tag in list_tags(root) if _is_hold(tag)]
     tagged = {tag.name for tag in tags}
     # A process that died between the branch and the tag left a branch alone. It still holds the version.
-    lost = [branch for branch in list_branches(root) if _NAME.fullmatch(branch.name) and branch.name not in tagged]
+    lost = [branch for branch in list_branches(root) if HOLD.fullmatch(branch.name) and branch.name not in tagged]
     return (*map(_of_tag, tags), *map(_of_branch, lost))
 
 
 def list_damaged_holds(root: Home) -> tuple[str, ...]:
     """List the holds whose tags cannot be read: which version each keeps, and for which clone, is not known."""
-    return tuple(tag.name for tag in list_tags(root).unreadable if _NAME.fullmatch(tag.name))
+    return tuple(tag.name for tag in list_tags(root).unreadable if HOLD.fullmatch(tag.name))
 
 
 def refuse_hold(root: Home, name: str) -> None:
@@ -107,7 +104,7 @@ def refuse_hold(root: Home, name: str) -> None:
     try:
         tag = find_tag(root, name)
     except CorruptError:
-        if _NAME.fullmatch(name):
+        if HOLD.fullmatch(name):
             raise  # it held a version for a clone, and the clone may still exist
         return
     if tag is not None and _is_hold(tag):
@@ -131,7 +128,7 @@ def refuse_held_branch(root: Home, branch: str) -> None:
 
 def refuse_hold_name(name: str) -> None:
     """Raise InvalidNameError for a name that only holds have: a tag or branch of such a name counts as one."""
-    if _NAME.fullmatch(name):
+    if HOLD.fullmatch(name):
         raise InvalidNameError(
             f"name {name!r} is reserved for versions that a clone reads", hint="choose a name of another form"
         )
@@ -161,7 +158,7 @@ def record_address(root: Home, name: str, clone_uri: str) -> None:
 
 
 def _is_hold(tag: TagInfo) -> bool:
-    return _CLONE in tag.metadata or _NAME.fullmatch(tag.name) is not None
+    return _CLONE in tag.metadata or HOLD.fullmatch(tag.name) is not None
 
 
 def _of_tag(tag: TagInfo) -> Hold:
@@ -201,7 +198,7 @@ def release_hold(root: Home, name: str) -> None:
 def _forget(root: Home, name: str) -> None:
     with suppress(TagNotFoundError):
         delete_tag(root, name)
-    if _NAME.fullmatch(name):
+    if HOLD.fullmatch(name):
         with suppress(BranchNotFoundError):
             delete_branch(root, name)
 

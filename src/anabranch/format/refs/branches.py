@@ -63,8 +63,9 @@ from anabranch.storage.uris import is_local, join_uri
 
 # Each attempt fails only if another process removes a manifest at the same moment.
 _ATTEMPTS = 10
-# A tag that keeps a version for a clone; see `holds`.
-_HOLD = re.compile(r"clone-[0-9a-f]{16}")
+# A tag that keeps a version for a clone, see `holds`. The name alone marks it: a process may die before it writes the
+# metadata.
+HOLD = re.compile(r"clone-[0-9a-f]{16}")
 
 
 def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
@@ -360,21 +361,18 @@ def delete_branch(
 
 def _refuse_in_use(root: Home, name: str) -> None:
     for branch in scan_branches(root):
-        if branch.name != name:
-            _refuse_child(root, name, branch)
+        if branch.name == name:
+            continue
+        if branch.info is not None:
+            is_child = branch.info.parent_branch == name
+            said = f"branch {name!r} is the parent of {branch.name!r}"
+        else:
+            is_child = _reads_files_of(root, branch.name, name)
+            said = f"branch {branch.name!r}, whose metadata cannot be read, reads files of {name!r}"
+        if is_child:
+            raise BranchInUseError(said, hint=f"delete {branch.name!r} first")
     for tag in scan_tags(root):
         _refuse_tag(name, tag)
-
-
-def _refuse_child(root: Home, name: str, other: RefFile[BranchInfo]) -> None:
-    if other.info is not None:
-        is_child = other.info.parent_branch == name
-        said = f"branch {name!r} is the parent of {other.name!r}"
-    else:
-        is_child = _reads_files_of(root, other.name, name)
-        said = f"branch {other.name!r}, whose metadata cannot be read, reads files of {name!r}"
-    if is_child:
-        raise BranchInUseError(said, hint=f"delete {other.name!r} first")
 
 
 def _reads_files_of(root: Home, other: str, name: str) -> bool:
@@ -405,7 +403,7 @@ def _refuse_tag(name: str, tag: RefFile[TagInfo]) -> None:
             hint=f"delete the tag {tag.name!r} first",
         )
     # A tag that cannot be read counts if what is left of it names the branch, or if it keeps files for a clone.
-    is_doubtful = _HOLD.fullmatch(tag.name) or json.dumps(name) in tag.data.decode(errors="replace")
+    is_doubtful = HOLD.fullmatch(tag.name) or json.dumps(name) in tag.data.decode(errors="replace")
     if tag.info is None and is_doubtful:
         raise BranchInUseError(
             f"the tag in {tag.path!r} cannot be read, and may name a version of branch {name!r}",

@@ -109,12 +109,10 @@ class Rebuilder:
             full_map = self._full_map(record, self._stored_map(commit_id))
             if full_map is None:
                 return None
-        return documents.dump({**codec.encode_commit(record, full_map), **self._mark(commit_id)})
-
-    def _mark(self, commit_id: str) -> dict[str, int]:
-        """Return the mark of a collected commit. The log does not have it, but the record of the collection does."""
-        found = find_record(self._repo_store.config, commit_id)
-        return {} if found is None else {"collected_at": found.at}
+        # The log does not have the mark of a collected commit, but the record of the collection does.
+        collected = find_record(self._repo_store.config, commit_id)
+        mark = {} if collected is None else {"collected_at": collected.at}
+        return documents.dump({**codec.encode_commit(record, full_map), **mark})
 
     def _stored_map(self, commit_id: str) -> TableMap | None:
         """Return the full map of an object of which another part is wrong.
@@ -321,9 +319,8 @@ def _broken_commit(
 
 def _check_full_maps(repo_store: RepoStore, inventory: Inventory) -> None:
     """Find full maps that differ from the parent commit in tables that the commit does not list as changed."""
-    full = [commit_id for commit_id, facts in sorted(inventory.commits.items()) if facts.base == commit_id]
-    for commit_id in full:
-        if commit_id in inventory.broken:
+    for commit_id, facts in sorted(inventory.commits.items()):
+        if facts.base != commit_id or commit_id in inventory.broken:
             continue
         unexplained = _find_unexplained_tables(repo_store, inventory, commit_id)
         if unexplained:

@@ -212,35 +212,32 @@ def _diagnose_hint(checked: CheckedLog, listed: _Listed) -> Iterator[Case]:
     """Check the hint of a log, which is a copy of its newest entry on stores without sorted listings."""
     if not listed.has_hint:
         return
-    if listed.hint is None:
-        yield _hint_case(checked, FindingKind.DAMAGED_HINT, "is damaged, and therefore not used", listed.newest)
-        return
-    number, copied = listed.hint
-    data = checked.log.find(number)
-    if number in listed.numbers and data == copied:
-        return
-    if checked.find_copy(number) and (data is None or checked.decode_own(data, number) is None):
-        return  # the entry itself is damaged or missing, and is repaired from this copy
-    problem = f"is not a copy of entry {number}, so readers may see a wrong newest entry"
-    yield _hint_case(checked, FindingKind.WRONG_HINT, problem, listed.newest)
-
-
-def _hint_case(checked: CheckedLog, kind: FindingKind, problem: str, newest: int) -> Case:
-    def repair() -> None:
-        data = checked.log.find(newest)
-        if data is not None and checked.decode_own(data, newest) is not None:
-            checked.log.write_hint(newest, data)
-        else:
-            checked.log.store.delete(checked.log.hint_path)  # a log without a hint can be read
-
-    return Case(
+    kind, problem = FindingKind.DAMAGED_HINT, "is damaged, and therefore not used"
+    if listed.hint is not None:
+        number, copied = listed.hint
+        data = checked.log.find(number)
+        if number in listed.numbers and data == copied:
+            return
+        if checked.find_copy(number) and (data is None or checked.decode_own(data, number) is None):
+            return  # the entry itself is damaged or missing, and is repaired from this copy
+        kind = FindingKind.WRONG_HINT
+        problem = f"is not a copy of entry {number}, so readers may see a wrong newest entry"
+    yield Case(
         kind=kind,
         subject=checked.log.hint_path,
         explanation=f"the hint beside the log of {checked.label} {problem}",
         remedy="a repair writes it again from the log",
         refs=(checked.name,) if kind is FindingKind.WRONG_HINT else (),
-        repair=repair,
+        repair=partial(_rewrite_hint, checked, listed.newest),
     )
+
+
+def _rewrite_hint(checked: CheckedLog, newest: int) -> None:
+    data = checked.log.find(newest)
+    if data is not None and checked.decode_own(data, newest) is not None:
+        checked.log.write_hint(newest, data)
+    else:
+        checked.log.store.delete(checked.log.hint_path)  # a log without a hint can be read
 
 
 def diagnose_branches(repo_store: RepoStore, inventory: Inventory, stored: StoredHistory) -> list[Case]:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import chain, groupby
 
 from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
 from anabranch.format.layout.listing import VersionKey, branch_of_ref_path
@@ -35,12 +35,6 @@ class CollectedObject:
     path: str
     bytes: int
     reason: str
-
-
-_NEVER_PUBLISHED = "commit that was never published"
-_LEFTOVER = "temporary file of a writer that was killed"
-_OF_DELETED_BRANCH = "decisions on merges of a deleted branch"
-_EXPIRED = "expired lease or removal notice"
 
 
 def list_datasets(config: RepoConfig) -> list[str]:
@@ -76,34 +70,35 @@ def iter_waves_beside_tables(
         # Only the newest version of a history table is needed.
         newest = Wanted(places=frozenset({(None, home.head_version())}))
         yield from iter_waves(name, find_reach(home, newest, horizon=horizon))
-    yield list(_iter_unreferenced(config, published, horizon))
+    # A young object may be part of work in flight: a commit object, for example, is put before its log entry.
+    yield [
+        CollectedObject(path=info.path, bytes=info.size, reason=reason)
+        for info, reason in _iter_unreferenced(config, published, horizon)
+        if info.modified < horizon
+    ]
 
 
-def _iter_unreferenced(config: RepoConfig, published: frozenset[str], horizon: datetime) -> Iterator[CollectedObject]:
-    """Yield the unneeded objects outside all tables.
-
-    These are commit objects that no log names, temporary files, decisions on merges of deleted branches, expired
-    leases, and removal notices of a process that died.
-    """
-    # A commit object is put before its log entry, so that a young one may still be published.
-    for info in _older(config.store.list(COMMITS), horizon):
+def _iter_unreferenced(
+    config: RepoConfig, published: frozenset[str], horizon: datetime
+) -> Iterator[tuple[ObjectInfo, str]]:
+    """Yield the unneeded objects outside all tables, young ones too, each with the reason."""
+    for info in config.store.list(COMMITS):
         commit_id = info.path.rpartition("/")[2].removesuffix(".json")
         if commit_id not in published and info.path.endswith(".json"):
-            yield CollectedObject(path=info.path, bytes=info.size, reason=_NEVER_PUBLISHED)
-    for info in _older(config.store.list_leftovers(), horizon):
-        yield CollectedObject(path=info.path, bytes=info.size, reason=_LEFTOVER)
-    for info in _older(config.store.list(DECISIONS), horizon):
-        into_and_source = info.path.removesuffix(".json").split("/")[1:3]
-        heads = [Heads(config).find(BranchName(name.replace("%2F", "/"))) for name in into_and_source]
-        if any(head is None or head.state.is_deleted for head in heads):
-            yield CollectedObject(path=info.path, bytes=info.size, reason=_OF_DELETED_BRANCH)
-    for folder in (LEASES, REMOVING):
-        for info in _older(config.store.list(folder), horizon):
-            yield CollectedObject(path=info.path, bytes=info.size, reason=_EXPIRED)
+            yield info, "commit that was never published"
+    for info in config.store.list_leftovers():
+        yield info, "temporary file of a writer that was killed"
+    for info in config.store.list(DECISIONS):
+        if info.modified < horizon and _is_of_deleted_branch(config, info.path):
+            yield info, "decisions on merges of a deleted branch"
+    for info in chain(config.store.list(LEASES), config.store.list(REMOVING)):
+        yield info, "expired lease or removal notice"
 
 
-def _older(objects: Iterable[ObjectInfo], horizon: datetime) -> Iterator[ObjectInfo]:
-    return (info for info in objects if info.modified < horizon)
+def _is_of_deleted_branch(config: RepoConfig, decisions: str) -> bool:
+    into_and_source = decisions.removesuffix(".json").split("/")[1:3]
+    heads = [Heads(config).find(BranchName(name.replace("%2F", "/"))) for name in into_and_source]
+    return any(head is None or head.state.is_deleted for head in heads)
 
 
 def find_wanted(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
