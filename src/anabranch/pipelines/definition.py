@@ -34,72 +34,59 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How an output is written and built, as it was given."""
+class Declaration:
+    """An output as it was given, before it is checked. `code` is its text if that is not its SQL or its function."""
 
+    key: str
+    location: SourceLocation
+    parameters: Mapping[str, Parameter]
+    engine: Any
     write: Any = WriteMode.REBUILD
     primary_key: Any = ()
     incremental: Any = ()
     description: str = ""
-    engine: Any = Engine.SPARK
+    code: str | None = None
 
 
-def sql_output(
-    key: str,
-    sql: str,
-    options: Options,
-    *,
-    parameters: Mapping[str, Parameter],
-    location: SourceLocation,
-    code: str | None = None,
-) -> Output:
-    """Read an output that one SELECT makes, in the SQL of its engine. `code` is its text if that is not the SQL."""
-    engine = parse_engine(options.engine, location)
-    statement = _parsed(sql, engine, location)
+def sql_output(given: Declaration, sql: str) -> Output:
+    """Read an output that one SELECT makes, in the SQL of its engine."""
+    engine = parse_engine(given.engine, given.location)
+    statement = _parsed(sql, engine, given.location)
     for name in statement.parameters:
-        if name not in parameters:
-            known = f"the parameters are {', '.join(parameters)}" if parameters else "there are none"
+        if name not in given.parameters:
+            known = f"the parameters are {', '.join(given.parameters)}" if given.parameters else "there are none"
             marker = "$" if engine is Engine.DUCKDB else ":"
-            location.fail(f"the SQL names the parameter '{marker}{name}'", hint=f"declare it; {known}")
-    made = _declared(key, statement.inputs, options, sql if code is None else code, location)
-    return replace(made, statement=statement)
+            given.location.fail(f"the SQL names the parameter '{marker}{name}'", hint=f"declare it; {known}")
+    return replace(_declared(given, statement.inputs, code=sql), statement=statement)
 
 
-def function_output(  # noqa: PLR0913 - by their names
-    key: str,
-    function: Callable[..., Any],
-    inputs: Any,
-    options: Options,
-    *,
-    parameters: Mapping[str, Parameter],
-    location: SourceLocation,
-    code: str | None = None,
-) -> Output:
-    """Read an output that a function of its inputs makes. `code` is its text if that is more than the function."""
+def function_output(given: Declaration, function: Callable[..., Any], inputs: Any) -> Output:
+    """Read an output that a function of its inputs makes."""
+    location = given.location
     names = tuple(parse_key(name, location) for name in _names(inputs, "list of inputs", location))
-    engine = parse_engine(options.engine, location)
-    taken = _check_signature(function, inputs=names, parameters=parameters, location=location)
-    if engine is Engine.DUCKDB and RESERVED in taken:
+    taken = _check_signature(function, inputs=names, parameters=given.parameters, location=location)
+    if parse_engine(given.engine, location) is Engine.DUCKDB and RESERVED in taken:
         location.fail(
             f"{function.__name__}() takes {RESERVED!r}, and its engine is DuckDB", hint="use the engine spark"
         )
-    made = _declared(key, names, options, _text_of(function) if code is None else code, location)
+    made = _declared(given, names, code=_text_of(function))
     description = made.description or (function.__doc__ or "").strip()
     return replace(made, description=description, function=function, options=taken)
 
 
-def _declared(key: str, inputs: tuple[str, ...], options: Options, code: str, location: SourceLocation) -> Output:
+def _declared(given: Declaration, inputs: tuple[str, ...], *, code: str) -> Output:
     """Read what an output by SQL and one by a function have in common."""
+    location = given.location
     output = Output(
-        key=parse_key(key, location),
+        key=parse_key(given.key, location),
         location=location,
         inputs=inputs,
-        write=_mode(options.write, options.primary_key, location),
-        primary_key=_names(options.primary_key, "primary key", location),
-        incremental=_names(options.incremental, "list of incremental inputs", location),
-        description=options.description,
-        engine=parse_engine(options.engine, location),
-        code=code,
+        write=_mode(given.write, given.primary_key, location),
+        primary_key=_names(given.primary_key, "primary key", location),
+        incremental=_names(given.incremental, "list of incremental inputs", location),
+        description=given.description,
+        engine=parse_engine(given.engine, location),
+        code=code if given.code is None else given.code,
     )
     if output.incremental and output.write is WriteMode.REBUILD:
         output.location.fail(
@@ -289,17 +276,9 @@ class PipelineDefinition:
         A parameter is written `:name` for Spark and `$name` for DuckDB. `checks` are ready-made ones, such as
         `{"unique": "id"}`.
         """
-        location = calling_location(outwards=1)
-        options = Options(
-            write=write,
-            primary_key=primary_key,
-            incremental=incremental,
-            description=description,
-            engine=engine or self.engine,
-        )
-        self._add(
-            sql_output(table, sql, options, parameters=self.parameters, location=location), Setting.of(checks, location)
-        )
+        how = {"write": write, "primary_key": primary_key, "incremental": incremental, "description": description}
+        given = self._declaration(table, calling_location(outwards=1), engine, **how)
+        self._add(sql_output(given, sql), Setting.of(checks, given.location))
 
     def table(  # noqa: PLR0913 - all but the table by their names
         self,
@@ -318,18 +297,11 @@ class PipelineDefinition:
         It takes and returns DataFrames on Spark. With the engine `duckdb` it takes Arrow tables, and returns one, or a
         pandas or polars frame.
         """
-        location = calling_location(outwards=1)
-        options = Options(
-            write=write,
-            primary_key=primary_key,
-            incremental=incremental,
-            description=description,
-            engine=engine or self.engine,
-        )
+        how = {"write": write, "primary_key": primary_key, "incremental": incremental, "description": description}
+        given = self._declaration(table, calling_location(outwards=1), engine, **how)
 
         def declare(function: Function) -> Function:
-            output = function_output(table, function, inputs, options, parameters=self.parameters, location=location)
-            self._add(output, Setting.of(checks, location))
+            self._add(function_output(given, function, inputs), Setting.of(checks, given.location))
             return function
 
         return declare
@@ -348,6 +320,9 @@ class PipelineDefinition:
         if sql is not None:
             self._add_check(declare_check(name, sql, location))
         return declare
+
+    def _declaration(self, key: str, location: SourceLocation, engine: str | None, **how: Any) -> Declaration:
+        return Declaration(key=key, location=location, parameters=self.parameters, engine=engine or self.engine, **how)
 
     def _add(self, output: Output, checks: Setting) -> None:
         known = self.outputs.get(output.key)

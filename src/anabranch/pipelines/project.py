@@ -23,7 +23,7 @@ from anabranch.pipelines.declarations import (
 )
 from anabranch.pipelines.definition import (
     PROJECT_FILE,
-    Options,
+    Declaration,
     PipelineDefinition,
     Source,
     execute,
@@ -226,37 +226,30 @@ def _known(settings: Setting) -> dict[str, Setting]:
 
 
 def _declare_model(pipeline: PipelineDefinition, usual_bucket: str | None, model: _Model) -> None:
-    key = _key(model, usual_bucket)
     engine = model.settings.get("engine")
-    options = Options(
+    declared = Declaration(
+        key=_key(model, usual_bucket),
+        location=model.location,
+        parameters=pipeline.parameters,
+        engine=pipeline.engine if engine is None else parse_engine(engine.value, engine.location),
+        write=_write_mode(model),
         primary_key=model.names_of("key"),
         incremental=model.names_of("incremental"),
         description=model.text_of("description", ""),
-        engine=pipeline.engine if engine is None else parse_engine(engine.value, engine.location),
+        code=model.code,
     )
-    options = _written(model, options)
     if model.path.suffix == ".sql":
         if "inputs" in model.settings:
             model.settings["inputs"].fail("a SQL model has 'inputs'", hint="leave it out; the SQL names them")
-        output = sql_output(
-            key, model.text, options, parameters=pipeline.parameters, location=model.location, code=model.code
-        )
+        output = sql_output(declared, model.text)
     else:
-        output = function_output(
-            key,
-            _function(model),
-            model.names_of("inputs"),
-            options,
-            parameters=pipeline.parameters,
-            location=model.location,
-            code=model.code,
-        )
+        output = function_output(declared, _function(model), model.names_of("inputs"))
     # The word of dbt does not name the input of which only new rows are read. With one input it is clear.
     materialized = model.settings.get("materialized")
     if materialized is not None and materialized.value == "incremental" and not output.incremental:
         if len(output.inputs) != 1:
             materialized.fail(
-                f"'{key}' is incremental, and reads {len(output.inputs)} tables",
+                f"'{output.key}' is incremental, and reads {len(output.inputs)} tables",
                 hint="name those of which it reads the new rows only: 'incremental: [bucket.table]'",
             )
         output = replace(output, incremental=output.inputs)
@@ -279,7 +272,7 @@ def _key(model: _Model, usual_bucket: str | None) -> str:
     return parse_key(f"{bucket}.{model.path.stem}", model.location)
 
 
-def _written(model: _Model, options: Options) -> Options:
+def _write_mode(model: _Model) -> WriteMode:
     """Read how the model is written: by `write`, or by dbt's word for it."""
     write, given = model.settings.get("write"), model.settings.get("materialized")
     if write is not None:
@@ -287,13 +280,13 @@ def _written(model: _Model, options: Options) -> Options:
             given.fail("the model has both 'write' and 'materialized'", hint="keep one of them")
         if write.value not in list(WriteMode):
             write.fail(f"a model cannot be written by {write.shown()}", hint=f"use {', '.join(WriteMode)}")
-        return replace(options, write=write.value)
+        return WriteMode(write.value)
     if given is None or given.value == "table":
-        return options
+        return WriteMode.REBUILD
     if given.value != "incremental":
         given.fail(f"a model cannot be materialized as {given.shown()}", hint="use 'table' or 'incremental'")
     # As in dbt: with a key, new rows replace those with the same key.
-    return replace(options, write=WriteMode.UPSERT if options.primary_key else WriteMode.APPEND)
+    return WriteMode.UPSERT if model.names_of("key") else WriteMode.APPEND
 
 
 def _function(model: _Model) -> Any:
