@@ -115,12 +115,6 @@ def read_pieces(pinned: PinnedFeed, feed: TableFeed, pieces: Iterable[Piece]) ->
         yield from as_shown(shown, shown_columns(pinned.shown))
 
 
-class _Part(InputPartition):
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        super().__init__(tuple(pieces))
-        self.pieces = tuple(pieces)
-
-
 class _FeedReader:
     """What both readers do. Spark sends them around, so that they hold values only."""
 
@@ -129,8 +123,8 @@ class _FeedReader:
         self._open_repository = open_repository
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, _Part):  # Spark makes up a part where there is none
-            yield from read_pieces(self._pinned, self._open_feed(), partition.pieces)
+        if partition.value is not None:  # Spark makes up a part where there is none
+            yield from read_pieces(self._pinned, self._open_feed(), partition.value)
 
     def _open(self) -> Repository:
         return self._pinned.options.location.open(self._open_repository)
@@ -152,7 +146,7 @@ class ChangeReader(_FeedReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         feed = self._open_feed()
         changes = list(feed.iter_states(since=self._pinned.since, until=self._pinned.until))
-        return [_Part(pieces) for pieces in plan_pieces(feed, changes)]
+        return [InputPartition(pieces) for pieces in plan_pieces(feed, changes)]
 
 
 class FeedFollower:
@@ -261,7 +255,7 @@ class ChangeStreamReader(_FeedReader, DataSourceStreamReader, SupportsTriggerAva
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         follower = self._follower()
-        return [_Part(pieces) for pieces in plan_pieces(follower.feed, follower.changes(start, end))]
+        return [InputPartition(pieces) for pieces in plan_pieces(follower.feed, follower.changes(start, end))]
 
     def _follower(self) -> FeedFollower:
         if self._known is None:

@@ -62,12 +62,6 @@ def find_version_ref(reading: ReadOptions, repository: Repository) -> VersionRef
     return snapshot[key].version_ref
 
 
-class _Part(InputPartition):
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
-        self.split = split
-
-
 class SnapshotReader(DataSourceReader):
     """Reads a pinned version, part by part.
 
@@ -81,12 +75,12 @@ class SnapshotReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        return [_Part(split) for split in plan_splits(self._version_ref, self._selection)]
+        return [InputPartition(split) for split in plan_splits(self._version_ref, self._selection)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, _Part):
+        if not isinstance(partition.value, Split):
             return iter(())  # Spark makes up a part where there is none
-        rows = read_split(self._version_ref, partition.split, self._selection)
+        rows = read_split(self._version_ref, partition.value, self._selection)
         return as_shown(rows, shown_columns(self._schema))
 
 

@@ -59,7 +59,8 @@ def as_shown(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
         if not schema.names:  # the rows are only counted
             yield batch.select([])
             continue
-        arrays = [_shown_array(batch.column(field.name), field.type) for field in schema]
+        # Unsafe only where it must be: nanoseconds are cut off. Everything else becomes wider, or stays.
+        arrays = [pc.cast(batch.column(field.name), field.type, safe=False) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -109,11 +110,6 @@ def _shown_type(kind: pa.DataType) -> pa.DataType:
     return next((change(common) for is_kind, change in _WIDER if is_kind(common)), common)
 
 
-def _shown_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    # Unsafe only where it must be: nanoseconds are cut off. Everything else becomes wider, or stays.
-    return values if values.type == kind else pc.cast(values, kind, safe=False)
-
-
 def _shown_field(field: pa.Field) -> pa.Field:
     return field.with_type(_shown_type(field.type))
 
@@ -123,7 +119,14 @@ def _kept_field(given: StructField, existing: pa.Schema | None) -> pa.Field | No
         return None
     field = existing.field(given.name)
     # Kept if Spark cannot distinguish its type from the given one. Nullability does not count.
-    return field if _normal(_shown_type(field.type)) == _normal(to_arrow_type(given.dataType, timezone=_UTC)) else None
+    return field if _normal(_shown_type(field.type)) == _given_type(given) else None
+
+
+def _given_type(given: StructField) -> pa.DataType:
+    try:
+        return _normal(to_arrow_type(given.dataType, timezone=_UTC))
+    except PySparkException:
+        raise _unknown(given) from None
 
 
 def _normal(kind: pa.DataType) -> pa.DataType:
@@ -138,10 +141,7 @@ def _normal(kind: pa.DataType) -> pa.DataType:
 
 
 def _new_field(given: StructField) -> pa.Field:
-    try:
-        kind = _normal(to_arrow_type(given.dataType, timezone=_UTC))
-    except PySparkException:
-        raise _unknown(given) from None
+    kind = _given_type(given)
     # PySpark converts a variant to a struct of bytes without an error, and a table would never show a variant again.
     if "variant" in given.dataType.simpleString() or pa.types.is_null(kind):
         raise _unknown(given)
