@@ -245,9 +245,8 @@ class _Merge:
         self._columns = []
         for triple in merge.columns:
             o, n, p, q = self._find(triple)
-            pairs = {"by_source": (o, n), "by_target": (p, q), "between": (n, q)}
-            found = {name: Pair(older=older, newer=newer) for name, (older, newer) in pairs.items()}
-            self._columns.append(_Compared(triple=triple, **found))
+            by_source, by_target, between = (Pair(older=one, newer=other) for one, other in ((o, n), (p, q), (n, q)))
+            self._columns.append(_Compared(triple=triple, by_source=by_source, by_target=by_target, between=between))
         self._source_has_both = f"({self._older.is_there} AND {self._source.is_there})"
 
     def _find(self, triple: ColumnTriple) -> list[Column | None]:

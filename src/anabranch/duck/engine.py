@@ -150,11 +150,6 @@ class Session:
                 hint="read the table without SQL, or change the type",
             ) from None
 
-    def without_catalog(self, text: str) -> str:
-        for catalog in self.catalogs:
-            text = text.replace(f"{quoted(catalog)}.", "")
-        return text
-
     def close(self) -> None:
         """End the query, whatever state it is in, and take its catalogs away."""
         self._is_closed.set()
@@ -328,7 +323,10 @@ class _Run:
         # After an internal error DuckDB refuses every further query, of all sessions.
         if is_fatal(error):
             self.database.forget()
-        return translate(self.session.without_catalog(str(error)), self.statement.body.decode())
+        said = str(error)
+        for catalog in self.session.catalogs:
+            said = said.replace(f"{quoted(catalog)}.", "")
+        return translate(said, self.statement.body.decode())
 
 
 def _check(sql: Any, params: Any, timeout: Any) -> None:

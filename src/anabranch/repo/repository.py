@@ -531,8 +531,8 @@ class Repository:
 
         found = self._resolve(self._ref(ref))
         comparer, shown = self._comparer(engine), self._snapshot(found)[table]
-        selection = BlameSelection.of(shown, where=where, limit=limit, columns=columns, cells=cells)
-        return blame_table(self._repo_store, found.record, shown, selection, load_comparer=lambda: comparer)
+        selection = BlameSelection(where=where, limit=limit, columns=columns, cells=cells)
+        return blame_table(self._repo_store, found.record, shown, selection, comparer)
 
     def diff(
         self, before: str, after: str | None = None, *, tables: Sequence[str] | None = None, engine: str = "auto"

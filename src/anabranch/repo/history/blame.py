@@ -6,7 +6,7 @@ on the merged branch is blamed on the commit of that branch. A row that a merge 
 the merge.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,34 +44,24 @@ Names = dict[str, str]  # The columns of a state that the newest state has too, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlameSelection:
-    """The rows to blame, and the columns whose cells are blamed one by one; None for whole rows."""
+    """The rows to blame. With `cells` or `columns`, their cells are blamed one by one: all, or those of the columns."""
 
-    where: str | None = None
-    limit: int | None = None
-    columns: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(
-        cls, table: Table, *, where: str | None, limit: int | None, columns: Sequence[str] | None, cells: bool
-    ) -> "BlameSelection":
-        """Check the arguments of a caller. Naming columns selects cells."""
-        limit = checked_limit(limit, "rows")
-        if columns is None:
-            return cls(where=where, limit=limit, columns=tuple(table.schema.names) if cells else None)
-        require_names(columns)
-        check_columns(columns, table.schema.names)
-        return cls(where=where, limit=limit, columns=tuple(columns))
+    where: str | None
+    limit: int | None
+    columns: Sequence[str] | None
+    cells: bool
 
 
 def blame_table(
-    repo_store: RepoStore,
-    record: CommitRecord,
-    table: Table,
-    selection: BlameSelection,
-    *,
-    load_comparer: Callable[[], RowComparer],
+    repo_store: RepoStore, record: CommitRecord, table: Table, selection: BlameSelection, comparer: RowComparer
 ) -> pa.Table:
     """Return the key of each row, or of each cell with the name of its column, and the commit that last changed it."""
+    limit, columns = checked_limit(selection.limit, "rows"), selection.columns
+    if columns is not None:
+        require_names(columns)
+        check_columns(columns, table.schema.names)
+    elif selection.cells:
+        columns = table.schema.names
     if not table.primary_key:
         raise InvalidInputError(
             f"table '{table.key}' has no primary key, so its rows cannot be followed", hint="set a primary key"
@@ -82,8 +72,8 @@ def blame_table(
             f"the key column {taken[0]!r} of '{table.key}' has the name of a column of the result",
             hint="rename the column",
         )
-    keys = table.to_arrow(columns=list(table.primary_key), where=selection.where, limit=selection.limit)
-    blame = _Blame(repo_store, TableKey.parse(table.key), keys, selection.columns, load_comparer)
+    keys = table.to_arrow(columns=list(table.primary_key), where=selection.where, limit=limit)
+    blame = _Blame(repo_store, TableKey.parse(table.key), keys, columns, comparer)
     blame.resolve(record, {name: name for name in table.schema.names}, blame.pending())
     return blame.to_arrow()
 
@@ -106,13 +96,13 @@ class _Blame:
         key: TableKey,
         keys: pa.Table,
         columns: Sequence[str] | None,
-        load_comparer: Callable[[], RowComparer],
+        comparer: RowComparer,
     ) -> None:
         self._repo_store = repo_store
         self._key = key
         self._keys = keys
         self._cells = columns
-        self._load_comparer = load_comparer
+        self._comparer = comparer
         self._found: Cells = np.full((len(keys), 1 if columns is None else len(columns)), -1, dtype=np.int64)
         self._commits: list[GraphCommit] = []
         self._rows = _RowIndex(keys)
@@ -190,7 +180,7 @@ class _Blame:
             return _Changed(change=change, rows=None, older_names=())
         config = self._repo_store.config
         before, after = (Table(config, self._key, entry) for entry in (change.before, change.after))
-        diff = TableDiff(str(self._key), before=before, after=after, load_comparer=self._load_comparer)
+        diff = TableDiff(str(self._key), before=before, after=after, load_comparer=lambda: self._comparer)
         pairs = pair_columns(diff)
         older_names = tuple((pair.newer, pair.older) for pair in pairs if pair.newer and pair.older)
         return _Changed(change=change, rows=_read_changed(diff), older_names=older_names)
