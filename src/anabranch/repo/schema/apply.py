@@ -24,9 +24,8 @@ from anabranch.repo.refs.protection import holding_schema_lock
 from anabranch.repo.runs.engine_access import table_writes
 from anabranch.repo.schema.plan import (
     AddColumn,
-    ChangeNullability,
+    ChangeColumn,
     ChangePrimaryKey,
-    ChangeType,
     CreateIndex,
     CreateTable,
     DropColumn,
@@ -191,10 +190,10 @@ def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Ma
     table, names = tables[str(key)], {step.column: step.was for step in steps if isinstance(step, RenameColumn)}
     for step in steps:
         match step:
-            case ChangeNullability(nullable=False):
-                _check_no_nulls(step, table, column=names.get(step.column, step.column))
-            case ChangeType(widens=False):
-                _check_values(step, table, column=names.get(step.column, step.column))
+            case ChangeColumn(what="nullable", after=Column(nullable=False)):
+                _check_no_nulls(step, table)
+            case ChangeColumn(what="type", is_destructive=True):
+                _check_values(step, table)
             case AddColumn(column=Column(nullable=False, default=None)) if current[key].rows:
                 raise SchemaMismatchError(
                     f"tables.{step.table}.columns.{step.column.name}: cannot add a column that is not null to a table "
@@ -208,23 +207,25 @@ def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Ma
                     check_unique(table.version_ref, key_columns)
 
 
-def _check_no_nulls(step: ChangeNullability, table: Table, *, column: str) -> None:
-    nulls = table.count_rows(where=f"`{column}` IS NULL")
+def _check_no_nulls(step: ChangeColumn, table: Table) -> None:
+    nulls = table.count_rows(where=f"`{step.before.name}` IS NULL")
     if nulls:
         raise SchemaMismatchError(
-            f"tables.{step.table}.columns.{step.column}: cannot set not null, because the column holds {nulls} nulls",
+            f"tables.{step.table}.columns.{step.after.name}: cannot set not null, because the column holds "
+            f"{nulls} nulls",
             hint="replace the nulls first",
         )
 
 
-def _check_values(step: ChangeType, table: Table, *, column: str) -> None:
-    field = Column(name=step.column, type=step.after).arrow
-    for batch in table.scan(columns=[column]):
+def _check_values(step: ChangeColumn, table: Table) -> None:
+    # Nulls are another check.
+    field = step.after.arrow.with_nullable(True)  # noqa: FBT003 - Arrow's signature
+    for batch in table.scan(columns=[step.before.name]):
         try:
             cast_computed(batch.column(0), field)
         except SchemaMismatchError as err:
             raise SchemaMismatchError(
-                f"tables.{step.table}.columns.{step.column}: {err.problem}", hint=err.hint
+                f"tables.{step.table}.columns.{step.after.name}: {err.problem}", hint=err.hint
             ) from None
 
 
@@ -283,12 +284,12 @@ def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
     for step in steps:
         match step:
             case RenameColumn():
-                changes[step.column] |= {"path": step.was, "name": step.column}
-            case ChangeType():
-                changes[step.column]["type"] = Column(name=step.column, type=step.after).arrow.type
-            case ChangeNullability():
-                changes[step.column]["nullable"] = step.nullable
-    return [ColumnChange(**{"path": name, **change}) for name, change in changes.items()]
+                changes[step.was] |= {"name": step.column}
+            case ChangeColumn(what="type"):
+                changes[step.before.name] |= {"type": step.after.arrow.type}
+            case ChangeColumn(what="nullable"):
+                changes[step.before.name] |= {"nullable": step.after.nullable}
+    return [ColumnChange(path=name, **change) for name, change in changes.items()]
 
 
 def _add_columns(staged: StagedTable, new: list[Column]) -> StagedTable:

@@ -3,10 +3,10 @@
 Each step has a text, a dict for JSON, and whether it may lose data.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import count
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from anabranch.errors import InvalidInputError, InvalidSchemaError
 from anabranch.format.staging.incoming import require_computable
@@ -15,6 +15,8 @@ from anabranch.repo.schema.state import Column, CurrentTable, Index, SchemaState
 from anabranch.repo.schema.types import is_widening
 
 _Name = TypeVar("_Name", TableKey, str)
+_Property = Literal["type", "nullable", "default", "description"]
+_PROPERTIES: tuple[_Property, ...] = ("type", "nullable", "default", "description")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,34 +136,44 @@ class RenameColumn(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeType(Step):
-    """Change the type of a column. It is destructive unless the new type can hold every value of the old one."""
+class ChangeColumn(Step):
+    """Change one property of a column. Another type is destructive unless it can hold every value of the old one.
 
-    column: str
-    before: str
-    after: str
-    widens: bool
-    kind = "change_type"
-    form = "column {0.column}: {0.before} -> {0.after}"
+    A new default is for new rows. Existing rows keep their values.
+    """
+
+    before: Column
+    after: Column
+    what: _Property
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return "change_nullability" if self.what == "nullable" else f"change_{self.what}"
 
     @property
     def is_destructive(self) -> bool:
-        return not self.widens
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"column": self.column, "before": self.before, "after": self.after}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeNullability(Step):
-    column: str
-    nullable: bool
-    kind = "change_nullability"
+        return self.what == "type" and not is_widening(self.before.arrow.type, self.after.arrow.type)
 
     @property
     def text(self) -> str:
-        return f"column {self.column}: {'takes nulls' if self.nullable else 'not null'}"
+        before, after = self.before, self.after
+        match self.what:
+            case "type":
+                change = f"{before.type} -> {after.type}"
+            case "nullable":
+                change = "takes nulls" if after.nullable else "not null"
+            case "default":
+                change = f"default {before.default or 'none'} -> {after.default or 'none'}"
+            case "description":
+                change = f"description {_quoted(before.description)} -> {_quoted(after.description)}"
+        return f"column {after.name}: {change}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        if self.what == "nullable":
+            return {"column": self.after.name, "nullable": self.after.nullable}
+        before, after = (getattr(column, self.what) for column in (self.before, self.after))
+        return {"column": self.after.name, "before": before, "after": after}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,32 +188,18 @@ class ChangePrimaryKey(Step):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeDefault(Step):
-    """Change the default for new rows. Existing rows keep their values."""
-
-    column: str
-    before: str | None
-    after: str | None
-    kind = "change_default"
-
-    @property
-    def text(self) -> str:
-        return f"column {self.column}: default {self.before or 'none'} -> {self.after or 'none'}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeDescription(Step):
-    """Change the description of a column, or of the table if there is no column."""
-
-    column: str | None
     before: str | None
     after: str | None
     kind = "change_description"
 
     @property
     def text(self) -> str:
-        about = "description" if self.column is None else f"column {self.column}: description"
-        return f"{about} {_quoted(self.before)} -> {_quoted(self.after)}"
+        return f"description {_quoted(self.before)} -> {_quoted(self.after)}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"column": None, "before": self.before, "after": self.after}
 
 
 def _quoted(text: str | None) -> str:
@@ -294,39 +292,26 @@ def _plan_table(table: TableSchema, found: CurrentTable) -> list[Step]:
     if key != table.primary_key:
         steps.append(ChangePrimaryKey(table=table.key, before=key, after=table.primary_key))
     steps += [DropColumn(table=table.key, column=column) for name, column in before.items() if name not in kept]
-    retyped = {step.column for step in steps if isinstance(step, ChangeType)}
+    retyped = {step.after.name for step in steps if isinstance(step, ChangeColumn) and step.what == "type"}
     steps += _plan_indices(table, found, kept, retyped=retyped)
     if table.description != found.schema.description:
-        steps.append(
-            ChangeDescription(table=table.key, column=None, before=found.schema.description, after=table.description)
-        )
+        steps.append(ChangeDescription(table=table.key, before=found.schema.description, after=table.description))
     return steps
 
 
-def _plan_column(table: TableSchema, before: Column, after: Column) -> Iterable[Step]:
+def _plan_column(table: TableSchema, before: Column, after: Column) -> Iterator[Step]:
     if before.type != after.type:
-        yield _plan_type(table, before, after)
-    if before.nullable != after.nullable:
-        yield ChangeNullability(table=table.key, column=after.name, nullable=after.nullable)
-    if before.default != after.default:
-        yield ChangeDefault(table=table.key, column=after.name, before=before.default, after=after.default)
-    if before.description != after.description:
-        yield ChangeDescription(table=table.key, column=after.name, before=before.description, after=after.description)
-
-
-def _plan_type(table: TableSchema, before: Column, after: Column) -> ChangeType:
-    try:
-        old, new = before.arrow.type, after.arrow.type
         # Checked here, so that a plan and a dry run refuse it too, and not only the apply.
-        require_computable(old, after.arrow)
-    except InvalidInputError:
-        raise InvalidSchemaError(
-            f"tables.{table.key}.columns.{after.name}: {before.type} cannot become {after.type}",
-            hint="add a column with another name, copy the values, and drop this one",
-        ) from None
-    return ChangeType(
-        table=table.key, column=after.name, before=before.type, after=after.type, widens=is_widening(old, new)
-    )
+        try:
+            require_computable(before.arrow.type, after.arrow)
+        except InvalidInputError:
+            raise InvalidSchemaError(
+                f"tables.{table.key}.columns.{after.name}: {before.type} cannot become {after.type}",
+                hint="add a column with another name, copy the values, and drop this one",
+            ) from None
+    for what in _PROPERTIES:
+        if getattr(before, what) != getattr(after, what):
+            yield ChangeColumn(table=table.key, before=before, after=after, what=what)
 
 
 def _plan_indices(table: TableSchema, found: CurrentTable, kept: Mapping[str, str], *, retyped: set[str]) -> list[Step]:
