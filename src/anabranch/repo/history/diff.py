@@ -117,7 +117,6 @@ class TableDiff:
     @cached_property
     def counts(self) -> "TableCounts":
         """The number of rows that differ."""
-        from anabranch.format.compare.parts import count_parts
         from anabranch.repo.history.comparer import TableCounts
 
         if self.before is None or self.after is None:
@@ -132,26 +131,21 @@ class TableDiff:
             return self._load_comparer().count(self._comparison(with_filled=True))
         found = self._load_comparer().count(self._comparison(with_filled=False))
         # Each key is in one row, so every row that got or lost a value in an added or removed column is an update.
-        return replace(found, updated=found.updated + count_parts(older for older, _ in self._filled))
+        return replace(found, updated=found.updated + sum(older.rows for older, _ in self._filled))
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no differences, for example because the files were only rewritten."""
-        from anabranch.format.compare.parts import count_parts
-
         if self.change is not TableChangeKind.CHANGED or self.renamed_from is not None or self.columns:
             return False
         # All other rows are in both versions, so if these numbers differ, rows were inserted or deleted.
-        has_same_number = count_parts(self._difference.older) == count_parts(self._difference.newer)
-        return has_same_number and not self.counts.total
+        older, newer = self._numbers
+        return older == newer and not self.counts.total
 
     @property
     def rows_to_compare(self) -> int:
         """The number of rows that must be read to find those that differ."""
-        from anabranch.format.compare.parts import count_parts
-
-        filled = sum(older.rows + newer.rows for older, newer in self._filled)
-        return count_parts(self._difference.older) + count_parts(self._difference.newer) + filled
+        return sum(self._numbers) + sum(older.rows + newer.rows for older, newer in self._filled)
 
     def iter_batches(self) -> "pa.RecordBatchReader":
         """Return a reader of the rows that differ: `change`, `columns`, and `before` and `after` as structs."""
@@ -182,6 +176,13 @@ class TableDiff:
         if self.before is not None and self.after is not None:
             return compare_versions(self.before.version_ref, self.after.version_ref)
         return _all_of(self.before, self.after)
+
+    @cached_property
+    def _numbers(self) -> tuple[int, int]:
+        """The number of rows of each side that may differ."""
+        from anabranch.format.compare.parts import count_parts
+
+        return count_parts(self._difference.older), count_parts(self._difference.newer)
 
     @cached_property
     def _filled(self) -> "tuple[tuple[Part, Part], ...]":
@@ -221,11 +222,10 @@ class TableDiff:
     def _unchanged(self) -> frozenset[str]:
         """The columns that no update changed, if the two versions differ by updates only."""
         from anabranch.format.compare.difference import find_updated_columns
-        from anabranch.format.compare.parts import count_parts
 
-        before, after, difference = self.before, self.after, self._difference
+        before, after = self.before, self.after
         # Few rows are read faster than the steps between the versions. Without a key, rows are matched by all values.
-        if before is None or after is None or not self._keys or count_parts(difference.older) < _MANY_ROWS:
+        if before is None or after is None or not self._keys or self._numbers[0] < _MANY_ROWS:
             return frozenset()
         updated = find_updated_columns(before.version_ref, after.version_ref)
         return frozenset() if updated is None else frozenset(after.schema.names) - updated
