@@ -142,15 +142,22 @@ def iter_table_changes(repo_store: RepoStore, record: CommitRecord, key: TableKe
     Commits that did not change the table are skipped without reading them. While a live branch showed the table of
     main, the changes of main are part of the history of the branch, too.
     """
-    # A commit of main can be met twice: below the live branch, and in the history that the branch shares with main.
     seen: set[str] = set()
+    for change in _iter_each_met(repo_store, record, key):
+        # A commit of main can be met twice: below the live branch, and in the history that the branch shares with main.
+        if change.commit.graph_commit_id not in seen:
+            seen.add(change.commit.graph_commit_id)
+            yield change
+
+
+def _iter_each_met(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[TableChange]:
     steps = _iter_steps(repo_store, record, key)
     state, main_id = repo_store.commits.find_table(record, key), record.main_id
     step = next(steps, None)
     while step is not None:
         if not is_same_state(state, step.after):
             # The branch was live: main changed the table after this step.
-            yield from _iter_unseen(_iter_main(repo_store, key, main_id, newest=state, until=step.after), seen)
+            yield from _iter_main(repo_store, key, main_id, newest=state, until=step.after)
         older = next(steps, None)
         # Main may have changed the table between two commits of a live branch, so that the older step does not show
         # the state before this one.
@@ -160,19 +167,10 @@ def iter_table_changes(repo_store: RepoStore, record: CommitRecord, key: TableKe
             state, main_id = None if older is None else older.after, None
         # A freeze records tables as they were shown and changes no row, so that it does not appear as a change.
         if not step.is_freeze:
-            change = TableChange(commit=step.commit, before=state, after=step.after)
-            yield from _iter_unseen(iter((change,)), seen)
+            yield TableChange(commit=step.commit, before=state, after=step.after)
         step = older
     if state is not None:
-        yield from _iter_unseen(_iter_main(repo_store, key, main_id, newest=state, until=None), seen)
-
-
-def _iter_unseen(changes: Iterator[TableChange], seen: set[str]) -> Iterator[TableChange]:
-    """Yield the changes of commits that are not in `seen`, and add them to it."""
-    for change in changes:
-        if change.commit.graph_commit_id not in seen:
-            seen.add(change.commit.graph_commit_id)
-            yield change
+        yield from _iter_main(repo_store, key, main_id, newest=state, until=None)
 
 
 def _iter_main(
