@@ -265,20 +265,18 @@ def _read_column(field: pa.Field) -> Column:
 
 def _read_declared_indices(field: pa.Field) -> list[Index]:
     """Return the declared indices of a column. Raise CorruptError if the note is not valid."""
-    text = _find(field.metadata, _INDICES)
+    text, found = _find(field.metadata, _INDICES), []
     try:
-        return [] if text is None else [_read_index(field.name, document) for document in json.loads(text)]
+        for document in () if text is None else json.loads(text):
+            settings = {name: document.get(name) for name in _SETTINGS}
+            found.append(Index(column=field.name, kind=IndexKind(document["type"]), **settings))
     # The note is metadata of a column, which any Lance tool can write.
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as err:
         raise CorruptError(
             f"the note about indices of column {field.name!r} cannot be read: {text!r:.200}",
             hint="write it again with `schema_apply()`, or remove it with `annotate()`",
         ) from err
-
-
-def _read_index(column: str, document: Mapping[str, Any]) -> Index:
-    settings = {name: document.get(name) for name in _SETTINGS}
-    return Index(column=column, kind=IndexKind(document["type"]), **settings)
+    return found
 
 
 def _find(metadata: Mapping[bytes, bytes] | None, name: str) -> str | None:
@@ -341,7 +339,5 @@ def _is_built_as(index_spec: Index, built: Index) -> bool:
 
 def _with_settings(built: Index, declared: Iterable[Index]) -> Index:
     """Return an index with the settings that only the note has, because Lance does not report them."""
-    index_spec = next((index_spec for index_spec in declared if _is_built_as(index_spec, built)), None)
-    if index_spec is None:
-        return built
+    index_spec = next((index_spec for index_spec in declared if _is_built_as(index_spec, built)), built)
     return replace(built, num_partitions=index_spec.num_partitions, num_sub_vectors=index_spec.num_sub_vectors)
