@@ -12,6 +12,7 @@ import pyarrow as pa
 from anabranch.errors import DatasetExistsError, DatasetNotFoundError, ObjectExistsError, StorageError
 from anabranch.format.home import Home, VersionRef
 from anabranch.format.lance_errors import lance_errors
+from anabranch.format.layout.files import files_of_version
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import with_version
 from anabranch.format.staging.compaction import compact
@@ -88,15 +89,11 @@ def _publish(before: VersionRef, staged: VersionRef) -> bool:
 
 
 def _new_files(before: VersionRef, staged: VersionRef) -> list[str]:
-    """Return the data files that have to be durable before the new manifest; none on an object store."""
+    """Return the files that have to be durable before the new manifest; none on an object store."""
     if not is_local(before.home.root):
         return []
-    old, new = (_data_files(version_ref) for version_ref in (before, staged))
-    return [join_uri(before.home.root, "data", name) for name in sorted(new - old)]
-
-
-def _data_files(version_ref: VersionRef) -> set[str]:
-    return {file.path for fragment in version_ref.open().get_fragments() for file in fragment.data_files()}
+    old, new = ({file.uri for file in files_of_version(each.home, each.version).files} for each in (before, staged))
+    return sorted(new - old)
 
 
 def _forget(store: ObjectStore, staged: VersionRef) -> None:

@@ -2159,10 +2159,10 @@ class Repository:
         >>> repo.doctor().is_clean
         True
         """
-        from anabranch.repo.doctor.doctor import Scope, check_repository
+        from anabranch.repo.doctor.doctor import check_repository
 
-        scope = Scope.of(tables, rows=rows)
-        return check_repository(self._config, scope, repair=repair, progress=counting(progress, "checks"))
+        reported = counting(progress, "checks")
+        return check_repository(self._config, tables=tables, rows=rows, repair=repair, progress=reported)
 
     def clone_list(self) -> "Listing[CloneInfo]":
         """List the clones that were made of this repository, oldest first. Registered ones keep what they read.

@@ -63,11 +63,8 @@ def _damaged(ref: AnyRef, repair: Repair | None, otherwise: str) -> Case:
 
 
 def _repair_branch(inventory: Inventory, ref: RefFile[BranchInfo], repairs: Repairs) -> Repair | None:
-    path = branch_ref_path(ref.name)
-    if path != ref.path and any(other.path == path for other in inventory.branch_refs):
-        return None  # which of the two is right is for the user to decide
     data = _branch_data(inventory, ref.name, _parent_of(ref), damaged=ref.data)
-    return None if data is None else _write(ref, path, data, repairs)
+    return None if data is None else _write(ref, branch_ref_path(ref.name), data, inventory.branch_refs, repairs)
 
 
 def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
@@ -112,9 +109,6 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
 
 
 def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:
-    path = tag_ref_path(ref.name)
-    if path != ref.path and any(other.path == path for other in inventory.tag_refs):
-        return None
     place = _target_of(ref)
     manifest = None if place is None else manifests_of(inventory.layout).get(place)
     if place is None or manifest is None:
@@ -132,7 +126,7 @@ def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -
         }
     )
     # The contents are right: Lance refuses the name of the tag, and a repair must not rename it.
-    return None if data == ref.data else _write(ref, path, data, repairs)
+    return None if data == ref.data else _write(ref, tag_ref_path(ref.name), data, inventory.tag_refs, repairs)
 
 
 def _target_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
@@ -147,8 +141,10 @@ def _target_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
     return (branch, version) if branch is None or isinstance(branch, str) else None
 
 
-def _write(ref: AnyRef, path: str, data: bytes, repairs: Repairs) -> Repair:
+def _write(ref: AnyRef, path: str, data: bytes, others: Iterable[AnyRef], repairs: Repairs) -> Repair | None:
     is_elsewhere = path != ref.path
+    if is_elsewhere and any(other.path == path for other in others):
+        return None  # which of the two is right is for the user to decide
     return partial(
         repairs.write_ref,
         path,

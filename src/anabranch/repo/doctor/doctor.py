@@ -6,7 +6,6 @@ tables.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -69,38 +68,31 @@ _EXPIRED_LEASES = 3
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """What to check: all tables or some, and with `rows` also every row, which takes as long as reading them."""
+def check_repository(
+    config: RepoConfig, *, tables: Sequence[str] | None, rows: bool, repair: bool, progress: Progress
+) -> DoctorReport:
+    """Return the findings of a repository, of all tables or some. With `repair`, rebuild what can be rebuilt first.
 
-    tables: frozenset[TableKey] | None = None
-    rows: bool = False
-
-    @classmethod
-    def of(cls, tables: Sequence[str] | None, *, rows: bool) -> "Scope":
-        if tables is not None:
-            require_names(tables, "tables")
-        return cls(tables=None if tables is None else frozenset(map(TableKey.parse, tables)), rows=rows)
-
-
-def check_repository(config: RepoConfig, scope: Scope, *, repair: bool, progress: Progress) -> DoctorReport:
-    """Return the findings of a repository. With `repair`, rebuild what can be rebuilt first.
-
-    A repair never removes published data. After each round of repairs, everything is checked again.
+    With `rows`, every row is read. A repair never removes published data. After each round of repairs, everything is
+    checked again.
     """
+    if tables is not None:
+        require_names(tables, "tables")
+    keys = None if tables is None else frozenset(map(TableKey.parse, tables))
     # A new RepoStore for each scan, so that nothing comes from the caches of a handle.
-    return examine(config.root, lambda: _Scan(RepoStore.of(config), scope, Steps(progress)).run(), repair=repair)
+    return examine(config.root, lambda: _Scan(config, keys, Steps(progress), rows=rows).run(), repair=repair)
 
 
 class _Scan:
     """One scan of the repository."""
 
-    def __init__(self, repo_store: RepoStore, scope: Scope, steps: Steps) -> None:
-        self._repo_store = repo_store
-        self._config = repo_store.config
-        self._scope = scope
+    def __init__(self, config: RepoConfig, tables: frozenset[TableKey] | None, steps: Steps, *, rows: bool) -> None:
+        self._repo_store = RepoStore.of(config)
+        self._config = config
+        self._tables = tables
+        self._rows = rows
         self._steps = steps
-        self._inventory = Inventory(scope.tables)
+        self._inventory = Inventory(tables)
 
     def run(self) -> list[Case]:
         """Return everything that is wrong. The order of the steps matters: see the comments."""
@@ -151,7 +143,7 @@ class _Scan:
             by_dataset[place.dataset][place] = use
         # A report without findings would mislead, unless damaged commits may have the table.
         known = {key for use in self._inventory.uses.values() for key in use.tables}
-        for key in sorted(self._scope.tables or ()):
+        for key in sorted(self._tables or ()):
             if str(key) not in known and not self._inventory.broken:
                 raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables with `tables()`")
         self._steps.expect(len(by_dataset))
@@ -169,7 +161,7 @@ class _Scan:
             stale |= stale_here
             gone |= gone_here
         cases += self._lost_bases(stale, gone)
-        if self._scope.rows:
+        if self._rows:
             damaged = {place for case in cases for place in case.placements}
             # Rows of damaged states cannot be read, and the finding about their files is the cause.
             readable = {place: use for place, use in self._inventory.uses.items() if place not in damaged}

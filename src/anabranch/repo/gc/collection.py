@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TypeVar
 
 from anabranch.errors import (
@@ -312,25 +313,23 @@ class _Collection:
         """Sweep all datasets. Return the deleted objects and the needed files that are missing."""
         objects: list[CollectedObject] = []
         damaged: list[str] = []
-
-        def sweep(dataset: str) -> tuple[list[CollectedObject], list[str]]:
-            return self._sweep_table(dataset, wanted.get(dataset), horizon)
-
-        for freed, missing in iter_swept(sweep, list_datasets(self.repo_store.config), self.progress):
+        datasets = list_datasets(self.repo_store.config)
+        sweep = partial(self._sweep_table, wanted, horizon)
+        for freed, missing in iter_swept(sweep, datasets, self.progress):
             objects += freed
             damaged += missing
         return objects, damaged
 
     def _sweep_table(
-        self, dataset: str, wanted: Wanted | None, horizon: datetime
+        self, wanted: Mapping[str, Wanted], horizon: datetime, dataset: str
     ) -> tuple[list[CollectedObject], list[str]]:
         """Delete the unneeded files of one dataset. Return them and the needed files that are missing."""
         config, folder = self.repo_store.config, f"{TABLES}/{dataset}"
         # The whole folder may go. The notice sends a writer that creates a table of this name to another folder.
-        is_dropped = wanted is None and not self.dry_run
+        is_dropped = dataset not in wanted and not self.dry_run
         with being_removed(config, dataset) if is_dropped else nullcontext():
             root = config.dataset_root(dataset)
-            reach = find_reach(root, wanted or Wanted(), horizon=horizon)
+            reach = find_reach(root, wanted.get(dataset, Wanted()), horizon=horizon)
             freed = self._delete(iter_waves(folder, reach))
             # Cached handles and manifests of deleted versions must not answer later reads of this process.
             root.forget()
