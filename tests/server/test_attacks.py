@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import io
 import re
 import select
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from anabranch.server.settings import Limits
@@ -201,6 +203,28 @@ def test_upload_that_unpacks_to_too_much_is_refused(hasty: Running) -> None:
         rows = b"id,v\n" + b"".join(b"%d,a\n" % number for number in range(1000))
         assert ok(import_file(project, gzip.compress(rows)))["table_row_count"] == 1000
         refused(import_file(project, gzip.compress(rows)[:-20]), 400, "bad_record")
+
+
+def test_parquet_that_unpacks_to_too_much_is_refused(hasty: Running) -> None:
+    """A few thousand bytes name one long text very often: 200 MB of rows in one batch."""
+    with hasty.client() as client:
+        project = new_project(client)
+        ids, long = pa.array(range(2_000)), pa.array(["x" * 100_000])
+        indices = pa.array([0] * len(ids), pa.int32())
+        texts = pa.DictionaryArray.from_arrays(indices, long)
+        bomb = pa.table({"id": ids, "v": texts})
+        nested = pa.table({"id": ids, "v": pa.ListArray.from_arrays(pa.array(range(len(ids) + 1), pa.int32()), texts)})
+        for rows in (bomb, nested):
+            found = refused(import_parquet(project, rows), 413, "too_large")
+            assert "'rows.parquet'" in found["message"]
+        assert project.ids() == [1, 2, 3]
+        assert ok(import_parquet(project, bomb.slice(0, 5)))["table_row_count"] == 5
+
+
+def import_parquet(project: Project, rows: pa.Table) -> httpx.Response:
+    file = io.BytesIO()
+    pq.write_table(rows, file, store_schema=False)
+    return project.client.post(f"{project.table()}/import", files={"file": ("rows.parquet", file.getvalue())})
 
 
 def test_description_can_be_requested_by_many_clients_at_once(tmp_path: Path) -> None:

@@ -6,9 +6,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import accumulate, product
+from pathlib import Path
 from typing import Annotated, Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
@@ -182,9 +187,10 @@ class Imports:
     def _import(self, order: ImportOrder, job: Job, report: Report) -> Mapping[str, Any]:
         branch = order.branch
         # In the job and not in the request: unpacking takes long, and needs one of the few job threads anyway.
-        _check_unpacked_size(order.upload, self._limits)
+        kind = format_of(order.options.format, order.upload)
+        _check_unpacked_size(order.upload, kind, self._limits)
         with collect_warnings() as warnings:
-            loaded = retried(lambda: self._load(order, job, report), seconds=self._limits.job_retry_seconds)
+            loaded = retried(lambda: self._load(order, kind, job, report), seconds=self._limits.job_retry_seconds)
         try:
             self._branches.note_copies(branch)
         except Exception:  # noqa: BLE001 - the import is committed, and the rows are updated again when they are read
@@ -199,7 +205,7 @@ class Imports:
             "warnings": [*_warnings(loaded), *(words_at(Door.HTTP, warning) for warning in warnings)],
         }
 
-    def _load(self, order: ImportOrder, job: Job, report: Report) -> LoadReport:
+    def _load(self, order: ImportOrder, kind: FileFormat, job: Job, report: Report) -> LoadReport:
         branch, options, upload = order.branch, order.options, order.upload
         # A load creates a missing table, but an import must not.
         table = find_table(branch.snapshot(), order.key)
@@ -211,7 +217,7 @@ class Imports:
         return branch.repository.load(
             str(order.key),
             upload.path,
-            format=format_of(options.format, upload),
+            format=kind,
             mode=mode,
             branch=branch.name,
             csv=options.csv,
@@ -237,31 +243,82 @@ def format_of(wanted: RowFormat | None, upload: Upload) -> FileFormat:
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 _CHUNK_BYTES = 1 << 20
+# The functions of DuckDB that return the number of bytes of a value, by the names of types.
+_LENGTHS = {"VARCHAR": "strlen", "JSON": "strlen", "BLOB": "octet_length"}
 
 
-def _check_unpacked_size(upload: Upload, limits: Limits) -> None:
+def _check_unpacked_size(upload: Upload, kind: FileFormat, limits: Limits) -> None:
     """Raise TooLargeError if a compressed upload unpacks to more than the limits allow.
 
-    The file is unpacked chunk by chunk and the chunks are dropped, so that memory and disk stay small. Damaged files
+    The file is unpacked piece by piece and the pieces are dropped, so that memory and disk stay small. Damaged files
     pass: the load reports them with their line.
     """
     codec = _CODECS.get(upload.path.suffix)
-    if codec is None:
+    if codec is not None:
+        parts = [_iter_unpacked(upload.path, codec)]
+    elif kind is FileFormat.PARQUET:
+        parts = [_iter_chunk_sizes(upload.path), _iter_text_sizes(upload.path)]
+    else:
         return
     # Repetitive text compresses well, so the ratio matters only beyond a free size.
     most = min(limits.unpacked_bytes, max(limits.unpacked_free_bytes, limits.unpacked_ratio * upload.size_bytes))
-    unpacked = 0
     try:
-        with pa.CompressedInputStream(pa.OSFile(str(upload.path)), codec) as stream:
-            while unpacked <= most and (chunk := stream.read(_CHUNK_BYTES)):
-                unpacked += len(chunk)
-    except OSError:
+        is_too_large = any(size > most for part in parts for size in accumulate(part))
+    except (OSError, pa.ArrowException, duckdb.Error):
         return
-    if unpacked > most:
+    if is_too_large:
         raise TooLargeError(
             f"'{upload.name}' has {upload.size_bytes} bytes and unpacks to more than {most}",
             hint="send it in smaller parts, or without compression",
         )
+
+
+def _iter_unpacked(path: Path, codec: str) -> Iterator[int]:
+    with pa.CompressedInputStream(pa.OSFile(str(path)), codec) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            yield len(chunk)
+
+
+def _iter_chunk_sizes(path: Path) -> Iterator[int]:
+    """Yield the sizes of the column chunks of a Parquet file. A value counts as one byte or more."""
+    metadata = pq.read_metadata(path)
+    for group, column in product(range(metadata.num_row_groups), range(metadata.num_columns)):
+        chunk = metadata.row_group(group).column(column)
+        yield max(chunk.total_uncompressed_size, chunk.num_values)
+
+
+def _iter_text_sizes(path: Path) -> Iterator[int]:
+    """Yield the sizes of the texts of a Parquet file. A chunk may name one long text very often.
+
+    DuckDB does not copy such a text, and does not look up texts that occur once. In nested columns it would copy them,
+    so Arrow reads these as dictionaries.
+    """
+    with duckdb.connect(config={"threads": "1"}) as database:
+        columns = database.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
+        quoted = {name: '"' + name.replace('"', '""') + '"' for name, *_ in columns}
+        flat = [f"sum({_LENGTHS[kind]}({quoted[name]}))" for name, kind, *_ in columns if kind in _LENGTHS]
+        if flat:
+            found = database.execute(f"SELECT {', '.join(flat)} FROM read_parquet($1)", [str(path)])  # noqa: S608
+            yield sum(size or 0 for size in found.fetchall()[0])
+    schema = pq.read_metadata(path).schema
+    leaves = [schema.column(number) for number in range(len(schema.names))]
+    nested = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.path != leaf.name]
+    if nested:
+        with pq.ParquetFile(path, read_dictionary=nested) as file:
+            for batch in file.iter_batches(columns=nested):
+                yield from map(_text_size, batch.columns)
+
+
+def _text_size(values: pa.Array) -> int:
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        lengths = pc.binary_length(values.dictionary).take(values.indices)
+        return pc.sum(lengths).as_py() or 0
+    if pa.types.is_map(kind):
+        return _text_size(values.keys) + _text_size(values.items)
+    if pa.types.is_struct(kind):
+        return sum(map(_text_size, values.flatten()))
+    return _text_size(values.flatten()) if pa.types.is_nested(kind) else 0
 
 
 def _rows_at(repository: Repository, commit_id: str, key: TableKey) -> int:
