@@ -3,6 +3,7 @@
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -33,6 +34,16 @@ def test_a_frame_makes_a_table_appends_upserts_and_overwrites(spark: SparkSessio
 def test_types_that_are_given_with_a_frame_count(spark: SparkSession, lake: ab.Repository, mode: str) -> None:
     lake.load("s.typed", spark.range(3), schema={"id": "int32"}, mode=mode)
     assert str(lake.snapshot()["s.typed"].schema.field("id").type) == "int32"
+
+
+def test_an_overwrite_keeps_types_that_spark_does_not_have(spark: SparkSession, lake: ab.Repository) -> None:
+    before = pa.schema([("id", pa.uint8()), ("vector", pa.list_(pa.float32(), 2))])
+    lake.load("s.kept", pa.table({"id": [1], "vector": [[0.5, 1.0]]}, schema=before))
+    frame = spark.createDataFrame([(2, [1.0, 2.0])], "id short, vector array<float>")
+    lake.load("s.kept", frame, mode="overwrite")
+    table = lake.snapshot()["s.kept"]
+    assert table.schema.types == before.types
+    assert table.to_arrow().to_pylist() == [{"id": 2, "vector": [1.0, 2.0]}]
 
 
 def test_a_frame_that_does_not_fit_changes_nothing(spark: SparkSession, lake: ab.Repository) -> None:

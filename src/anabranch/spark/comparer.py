@@ -124,7 +124,7 @@ _Batches = Iterator[pa.RecordBatch]
 _LoadLocal = Callable[[], BucketingComparer]
 _ANSWERS = "part int, rows binary"
 _CHUNK_BITS = 32
-_COUNTS = "inserted bigint, updated bigint, deleted bigint"
+_COUNTS = ("inserted", "updated", "deleted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,16 +161,11 @@ class SparkComparer:
 
         def answer(asked: RowComparison, _bucket: int) -> _Batches:
             found = local().count(asked)
-            numbers = {"inserted": [found.inserted], "updated": [found.updated], "deleted": [found.deleted]}
-            yield pa.record_batch(numbers)
+            yield pa.record_batch({name: [getattr(found, name)] for name in _COUNTS})
 
         with spark_errors():
-            rows = self._ask(comparison, answer, _COUNTS).collect()
-        return TableCounts(
-            inserted=sum(row.inserted for row in rows),
-            updated=sum(row.updated for row in rows),
-            deleted=sum(row.deleted for row in rows),
-        )
+            rows = self._ask(comparison, answer, ", ".join(f"{name} bigint" for name in _COUNTS)).collect()
+        return TableCounts(**{name: sum(row[name] for row in rows) for name in _COUNTS})
 
     def compare(self, comparison: RowComparison) -> pa.RecordBatchReader:
         local = self._load_local
@@ -228,7 +223,10 @@ class SparkComparer:
         def run(batches: _Batches) -> _Batches:
             local = load_local()
             # With two hash functions, equal keys would be sent to different buckets and never be matched.
-            _require_hashing(local.hashing, hashing)
+            if local.hashing != hashing:
+                raise MissingDependencyError(
+                    f"a worker has {local.hashing}, and the driver has {hashing}", hint="install one version everywhere"
+                )
             for batch in batches:
                 for task in batch.column(0).to_pylist():
                     side, rows = pickle.loads(tasks[task])  # noqa: S301 - our own
@@ -311,10 +309,3 @@ def _with_rows(question: _Question, rows: dict[int, list[pa.RecordBatch]]) -> _Q
             for number, side in enumerate(question.sides)
         ]
     )
-
-
-def _require_hashing(found: str, expected: str) -> None:
-    if found != expected:
-        raise MissingDependencyError(
-            f"a worker has {found}, and the driver has {expected}", hint="install one version everywhere"
-        )

@@ -93,8 +93,8 @@ def plan_metadata(request: Request) -> dict[str, Any]:
     source = _source(request)
     if kind == _NEAREST:
         # Here, on the driver: an error of a task would come with the text of a failed job around it.
-        wanted = _parse_nearest(options)
-        check_nearest(source.snapshot[source.key].version_ref, wanted.column, wanted.vector, k=wanted.k)
+        column, vector, k = _parse_nearest(options)
+        check_nearest(source.snapshot[source.key].version_ref, column, vector, k=k)
     if kind != _CHANGES:
         return {"splits": [{}]}
     until = options.get("until", source.commit)
@@ -117,8 +117,9 @@ def read_metadata(request: Request) -> None:
         if (mode := request.get("rows")) is not None:
             batches = _only_inserted(batches, source.key, skip_others=mode == "skip")
     elif kind == _NEAREST:
-        wanted = _parse_nearest(request["options"])
-        found = source.snapshot[source.key].nearest(wanted.column, wanted.vector, k=wanted.k, where=wanted.where)
+        column, vector, k = _parse_nearest(request["options"])
+        where = request["options"].get("where")
+        found = source.snapshot[source.key].nearest(column, vector, k=k, where=where)
         batches = iter(found.to_batches())
     else:
         schema, rows = _TABLES[kind]
@@ -153,19 +154,8 @@ def _source(request: Request) -> _Source:
     return _Source(repository=request.repository, key=about["key"], commit=about["commit"])
 
 
-# Nearest rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Nearest:
-    column: str
-    vector: list[float]
-    k: int
-    where: str | None
-
-
-def _parse_nearest(options: Mapping[str, str]) -> _Nearest:
-    """Read the options of a vector search."""
+def _parse_nearest(options: Mapping[str, str]) -> tuple[str, list[float], int]:
+    """Read the options of a vector search: the column, the vector, and the number of rows."""
     for name in ("column", "vector"):
         if name not in options:
             raise InvalidInputError(
@@ -173,14 +163,16 @@ def _parse_nearest(options: Mapping[str, str]) -> _Nearest:
                 hint="write WITH ('column' = 'v', 'vector' = '[0.1, 0.2]', 'k' = '10')",
             )
     try:
-        vector = [float(number) for number in json.loads(options["vector"])]
-        k = int(options.get("k", "10"))
+        return (
+            options["column"],
+            [float(number) for number in json.loads(options["vector"])],
+            int(options.get("k", "10")),
+        )
     except (TypeError, ValueError) as err:
         raise InvalidInputError(
             f"the vector {options['vector']!r} or k {options.get('k')!r} is not made of numbers",
             hint="write the vector as '[0.1, 0.2]' and k as '10'",
         ) from err
-    return _Nearest(column=options["column"], vector=vector, k=k, where=options.get("where"))
 
 
 # Changes
