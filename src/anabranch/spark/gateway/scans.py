@@ -215,10 +215,6 @@ def _negated(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Pu
     return PushedPredicate(f"(NOT {inner.sql})")
 
 
-def _constant(op: str, _args: Sequence[Mapping[str, Any]], _schema: pa.Schema) -> PushedPredicate:
-    return PushedPredicate("true" if op == "ALWAYS_TRUE" else "false")
-
-
 def _null_test(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
     column, _ = _column(args[0], schema)
     return PushedPredicate(f"({column} {op.replace('_', ' ')})")
@@ -359,8 +355,8 @@ _TRANSLATORS: Mapping[str, _Translator] = {
     "AND": _connected,
     "OR": _connected,
     "NOT": _negated,
-    "ALWAYS_TRUE": _constant,
-    "ALWAYS_FALSE": _constant,
+    "ALWAYS_TRUE": lambda *_: PushedPredicate("true"),
+    "ALWAYS_FALSE": lambda *_: PushedPredicate("false"),
     "IS_NULL": _null_test,
     "IS_NOT_NULL": _null_test,
     "IN": _in,

@@ -120,30 +120,25 @@ def rename_table(request: Request) -> dict[str, Any]:
 
 
 def _describe(name: TableName, snapshot: Snapshot, table: Table) -> dict[str, Any]:
-    version_ref = table.version_ref
-    size = version_ref.count_bytes()
+    version_ref, rows, size = table.version_ref, table.count_rows(), table.size_bytes
+    # What DESCRIBE EXTENDED and SHOW TBLPROPERTIES show beside the user's own properties.
+    report = {"commit": snapshot.id, "rows": str(rows), "bytes": str(size)}
+    if name.branch is not None:
+        report["branch"] = name.branch
+    if table.primary_key:
+        report[PRIMARY_KEY] = ",".join(table.primary_key)
     return {
         "key": table.key,
         "branch": name.branch,
         "ref": name.ref,
         "commit": snapshot.id,
         "version_ref": version_ref_to_json(version_ref),
-        "rows": table.count_rows(),
+        "rows": rows,
         "bytes": size,
         "primary_key": list(table.primary_key),
         "schema": json.dumps(_described_schema(version_ref.schema).jsonValue()),
-        "properties": {**_properties_of(version_ref.schema), **_report(name, snapshot, table, size)},
+        "properties": {**_properties_of(version_ref.schema), **report},
     }
-
-
-def _report(name: TableName, snapshot: Snapshot, table: Table, size: int) -> dict[str, str]:
-    """Return what DESCRIBE EXTENDED and SHOW TBLPROPERTIES show beside the user's own properties."""
-    found = {"commit": snapshot.id, "rows": str(table.count_rows()), "bytes": str(size)}
-    if name.branch is not None:
-        found["branch"] = name.branch
-    if table.primary_key:
-        found[PRIMARY_KEY] = ",".join(table.primary_key)
-    return found
 
 
 Change = Mapping[str, Any]
