@@ -144,11 +144,6 @@ def next_page(parent: CommitRecord) -> tuple[tuple[tuple[Any, ...], ...], str | 
     return page, parent.older
 
 
-def iter_summaries(record: CommitRecord) -> Iterator[GraphCommit]:
-    """Yield the commits before one, back to the start of its page, newest first."""
-    return (origin.commit for origin in iter_origins(record))
-
-
 def iter_origins(record: CommitRecord) -> Iterator[Origin]:
     """Yield the commits before one, back to the start of its page, newest first, with their sources."""
     # A summary omits its parent: that is the next summary, and for the last one the start of the next page.
@@ -268,7 +263,7 @@ def _decode_run(fields: Mapping[str, Any]) -> RunState:
 
 def _decode_parent(fields: Mapping[str, Any]) -> Parent:
     return Parent(
-        branch=BranchName.parse(fields["branch"]) if fields["branch"] else None,
+        branch=None if fields["branch"] is None else BranchName.parse(fields["branch"]),
         commit=check_commit_id(fields["commit"]),
         created_as=check_optional(check_integer, fields.get("created_as"), "log entry"),
     )

@@ -166,10 +166,9 @@ class RepoConfig:
         bases = bases_of(home.open(version))
         try:
             check_bases(home, bases)
-            stale = next((base.path for base in bases if self._is_former(base.path, former)), None)
         except StaleBaseError as err:
             raise self._not_relocated(home, former) from err
-        if stale is not None:
+        if any(self._is_former(base.path, former) for base in bases):
             raise self._not_relocated(home, former)
 
     def _is_former(self, path: str, former: str) -> bool:

@@ -58,22 +58,21 @@ class NumberedLog:
 
     def find_head(self) -> tuple[int, bytes] | None:
         """Return the newest entry with its number, or None for a log without entries."""
-        newest = None if self.store.lists_sorted else self.find_hint()
-        if newest is None:
-            numbers = self._iter_numbers()
-            # Local disks list in any order, so that all names are needed to find the largest number. That is slow for a
-            # long log, but the next append writes a hint.
-            number = next(numbers, None) if self.store.lists_sorted else max(numbers, default=None)
-            if number is None:
-                return None
-            newest = number, self.store.get(self.path(number))
         if self.store.lists_sorted:
-            return newest
+            return self._read(next(self._iter_numbers(), None))
+        # Local disks list in any order: without a hint, all names are needed to find the largest number. That is slow
+        # for a long log, but the next append writes a hint.
+        newest = self.find_hint() or self._read(max(self._iter_numbers(), default=None))
+        if newest is None:
+            return None
         number, data = newest
         # Numbers have no gaps, so the first missing one is the end. A stale hint only makes this loop longer.
         while (newer := self.find(number + 1)) is not None:
             number, data = number + 1, newer
         return number, data
+
+    def _read(self, number: int | None) -> tuple[int, bytes] | None:
+        return None if number is None else (number, self.store.get(self.path(number)))
 
     def append(self, number: int, data: bytes, *, after: Sequence[str] = ()) -> bool:
         """Put entry `number`. Return False if it exists. The files in `after` become durable before it."""

@@ -74,7 +74,7 @@ class RepoStore:
     def _list_named(self, entry: LogEntry) -> list[GraphCommit]:
         """Return the head commit of an entry and the commits before it that it names, newest first."""
         with documents.damage_named(self.config.branch_log(entry.branch).path(entry.number)):
-            named = [entry.head.commit, *codec.iter_summaries(entry.head)]
+            named = [entry.head.commit, *(origin.commit for origin in codec.iter_origins(entry.head))]
         # A rebase makes several commits with one entry, perhaps more than the entry names.
         if named[-1].manifest_version == entry.number:
             history = self.commits.iter_history(entry.head)
