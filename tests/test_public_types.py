@@ -37,6 +37,7 @@ def test_all_values_of_datasets_and_pipelines_are_exported() -> None:
 
 
 def test_names_of_types_are_sorted_and_importable() -> None:
+    assert dir(ab.types) == ab.types.__all__
     for name in dir(ab.types):
         assert inspect.isclass(getattr(ab.types, name)), name
     assert not hasattr(ab.types, "NoSuchType")

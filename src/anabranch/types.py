@@ -173,7 +173,8 @@ def load_name(package: str, names: Mapping[str, str], name: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    return load_name(__name__, _NAMES, name)
+    # `__all__` is not assigned, because type checkers could not read its value, and would then export nothing.
+    return __dir__() if name == "__all__" else load_name(__name__, _NAMES, name)
 
 
 def __dir__() -> list[str]:
