@@ -138,22 +138,22 @@ def find_memory(folder: Path) -> Memory | None:
             fields = _read(file)
         except ValueError as err:
             raise _damaged(file) from err
-        if fields is not _MISSING:
+        if fields is not None:
             return _decode(file, fields)
     return None
 
 
-_MISSING = object()
-
-
-def _read(file: Path) -> Any:
-    """Return the JSON value of a file, or _MISSING if there is no file. Raise ValueError if it is not JSON."""
+def _read(file: Path) -> dict[str, Any] | None:
+    """Return the JSON object of a file, or None if there is no file. Raise ValueError if it is not a JSON object."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        return _MISSING
+        return None
     except OSError as err:
         raise StorageError(f"{str(file)!r} cannot be read: {err.strerror}", hint="check its permissions") from err
+    if not isinstance(found, dict):
+        raise ValueError("it is not an object")
+    return found
 
 
 def remember(*, repository: str, branch: str, memory: Memory | None = None, folder: Path | None = None) -> Memory:
@@ -260,12 +260,10 @@ def _config_file(source: Source, environment: Mapping[str, str], folder: Path) -
 
 def _read_config(file: Path) -> dict[str, str]:
     try:
-        found = _read(file)
+        found = _read(file) or {}
     except ValueError as err:
-        raise DamagedFileError(f"{str(file)!r} is not JSON", hint="correct or delete it") from err
-    if found is _MISSING:
-        return {}
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise DamagedFileError(f"{str(file)!r} is not JSON, or not an object", hint="correct or delete it") from err
+    if not all(isinstance(value, str) for value in found.values()):
         raise DamagedFileError(f"{str(file)!r} is not an object of texts", hint="correct or delete it")
     return found
 
@@ -294,8 +292,8 @@ def _actor(given: str | None, environment: Mapping[str, str], config: "Mapping[s
         return None  # a container's user may have no name
 
 
-def _decode(file: Path, fields: Any) -> Memory:
-    if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
+def _decode(file: Path, fields: Mapping[str, Any]) -> Memory:
+    if not isinstance(fields.get("format"), int):
         raise _damaged(file)
     if fields["format"] > _FORMAT:
         raise UnsupportedFormatError(

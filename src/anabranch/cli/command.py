@@ -414,11 +414,17 @@ def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=declaration, annotation=kind)
 
 
-def notes_on(memory: Memory, *, before: Memory | None) -> list[str]:
-    """Return notes about a folder's new memory: what it replaced, and which variables override it."""
+def remembered(memory: Memory, sentence: str, *, commit_id: str, before: Memory | None) -> Answer:
+    """Return the answer about a folder's new memory, with notes: what it replaced, and which variables override it."""
+    document = {
+        "repository": memory.repository,
+        "branch": memory.branch,
+        "head_commit_id": commit_id,
+        "remembered_in": str(memory.file),
+    }
     notes = []
     if before is not None and before.repository != memory.repository:
         back = shlex.join(["anabranch", "switch", before.branch, "--repo", before.repository])
         notes.append(f"note: this folder worked with {before.repository} before; return to it with: {back}")
     notes += [f"note: {name} is set to another value, and overrides it" for name in overriding_variables(memory)]
-    return notes
+    return Answer(document, sentence, *notes)

@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
-from anabranch.cli.command import WRITES, Here, add_group, command, group, notes_on
+from anabranch.cli.command import WRITES, Here, add_group, command, group, remembered
 from anabranch.cli.merging import CheckFiles, read_checks
 from anabranch.cli.options import (
     REF_FORMS,
@@ -271,16 +271,9 @@ def switch(
     # Before the folder remembers it: a misspelt branch must not become the current one.
     info = here.repository.branch_get(branch)
     memory = remember(repository=here.repository.uri, branch=info.name, memory=here.settings.memory)
-    document = {
-        "repository": here.repository.uri,
-        "branch": info.name,
-        "head_commit_id": info.head_commit_id,
-        "remembered_in": str(memory.file),
-    }
     new = "new branch" if create else "branch"
     sentence = f"on {new} {info.name} at {short_id(info.head_commit_id)}, in {here.repository.uri}"
-    notes = notes_on(memory, before=here.settings.memory)
-    return Answer(document, sentence, *notes)
+    return remembered(memory, sentence, commit_id=info.head_commit_id, before=here.settings.memory)
 
 
 @command(tags, "create", "tag create v1.0", "tag create before-cleanup --ref main~1", on=WRITES)

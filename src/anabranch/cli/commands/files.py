@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -153,8 +152,12 @@ def load(
         raise InvalidInputError(
             f"{key!r} is a file, and the table comes first", hint=f"use 'anabranch load {sources[0]} {key}'"
         )
-    with here.output.progress(f"loading {key}", counts="bytes") as watch, _upsert_by_mode():
-        done = here.repository.load(key, sources, csv=csv.parsed(), progress=watch, **how.parsed())
+    try:
+        with here.output.progress(f"loading {key}", counts="bytes") as watch:
+            done = here.repository.load(key, sources, csv=csv.parsed(), progress=watch, **how.parsed())
+    except KeyConflictError as err:
+        # The option of this command that upserts.
+        raise KeyConflictError(err.problem, hint=err.hint.replace("`upsert()`", "--mode upsert")) from err
     return _loaded(here.repository, done, csv)
 
 
@@ -172,15 +175,6 @@ def _loaded(repository: "Repository", done: "LoadReport", csv: CsvFormat) -> Ans
         sentence = f"loaded {count(len(done.files), 'file')} into {done.table} on {where}"
         notes = _notes_of_new(repository, done, done.commit_id, csv) if done.created else []
     return Answer(done, sentence, *notes, tables=[Table(("", ""), tuple(facts))])
-
-
-@contextmanager
-def _upsert_by_mode() -> Iterator[None]:
-    """Name the option of load in hints to upsert."""
-    try:
-        yield
-    except KeyConflictError as err:
-        raise KeyConflictError(err.problem, hint=err.hint.replace("`upsert()`", "--mode upsert")) from err
 
 
 def _notes_of_new(repository: "Repository", done: "LoadReport", commit_id: str, csv: CsvFormat) -> list[str]:

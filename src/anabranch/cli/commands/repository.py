@@ -3,7 +3,18 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anabranch.cli.command import DATASET, NEW, READS_BRANCH, SERVICE, WRITES, Here, add_group, command, group, notes_on
+from anabranch.cli.command import (
+    DATASET,
+    NEW,
+    READS_BRANCH,
+    SERVICE,
+    WRITES,
+    Here,
+    add_group,
+    command,
+    group,
+    remembered,
+)
 from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import GENERAL, Answer
 from anabranch.cli.texts import Table, commit_line, count, mode_text, size_text, snapshot_size
@@ -48,14 +59,8 @@ def init(
     repository = anabranch.init(settings.repository, storage_options=options, actor=settings.actor)
     memory = remember(repository=repository.uri, branch=repository.branch, memory=settings.memory)
     commit_id = repository.head_commit_id_for_branch(repository.branch)
-    document = {
-        "repository": repository.uri,
-        "branch": repository.branch,
-        "head_commit_id": commit_id,
-        "remembered_in": str(memory.file),
-    }
     made = f"made a repository at {repository.uri}, with branch {repository.branch} at {short_id(commit_id)}"
-    return Answer(document, made, *notes_on(memory, before=settings.memory))
+    return remembered(memory, made, commit_id=commit_id, before=settings.memory)
 
 
 @command(app, "status", "status", "status --json", on=READS_BRANCH)

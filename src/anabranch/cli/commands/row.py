@@ -107,8 +107,7 @@ def update(
     subject = message or f"Update rows of {key}"
     with (
         here.output.progress("updating"),
-        _one_column_each(changes),
-        _dates_as_literals(here, key, changes),
+        _explaining(here, key, changes),
         here.repository.transaction(message=subject) as tx,
     ):
         changed = tx.update(key, changes, predicate)
@@ -116,24 +115,16 @@ def update(
 
 
 @contextmanager
-def _one_column_each(changes: Mapping[str, str]) -> Iterator[None]:
-    """Explain an expression that does not work because it sets a second column."""
+def _explaining(here: Here, key: str, changes: Mapping[str, str]) -> Iterator[None]:
+    """Explain an expression that sets a second column, and a text or a date that is not a literal of its column."""
     try:
         yield
     except InvalidExpressionError as err:
         several = next((value for value in changes.values() if _SECOND_COLUMN.search(value)), None)
         if several is None:
             raise
-        raise InvalidExpressionError(
-            f"expression {several!r} does not work: it is not one expression", hint="repeat --set for each column"
-        ) from err
-
-
-@contextmanager
-def _dates_as_literals(here: Here, key: str, changes: Mapping[str, str]) -> Iterator[None]:
-    """Name the literal of a date or a timestamp for a text that was to be the value of such a column."""
-    try:
-        yield
+        problem = f"expression {several!r} does not work: it is not one expression"
+        raise InvalidExpressionError(problem, hint="repeat --set for each column") from err
     except SchemaMismatchError as err:
         schema = here.repository.snapshot()[key].schema
         for name, value in changes.items():

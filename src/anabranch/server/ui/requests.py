@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -139,26 +139,18 @@ def check_same_site(request: Request) -> None:
         raise ForbiddenError("the request comes from a page of another site", hint="open the page itself")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormLimits:
-    """The parts that a form may have. Texts are kept in memory, files go to disk."""
-
-    files: int
-    texts: int
-    text_bytes: int
-
-
-# The middleware of a service limits the whole form, too.
-TEXT_FORM = FormLimits(files=0, texts=5000, text_bytes=1 << 20)
+# The parts that a form may have, as Starlette limits them. Texts are kept in memory, files go to disk. The middleware
+# of a service limits the whole form, too.
+TEXT_FORM: Mapping[str, int] = {"max_files": 0, "max_fields": 5000, "max_part_size": 1 << 20}
 # The whole form may be as large as a file, so that only this limits its texts.
-FILE_FORM = FormLimits(files=1, texts=20, text_bytes=64 << 10)
+FILE_FORM: Mapping[str, int] = {"max_files": 1, "max_fields": 20, "max_part_size": 64 << 10}
 
 
 @asynccontextmanager
-async def reading_form(request: Request, limits: FormLimits) -> AsyncIterator[FormData]:
+async def reading_form(request: Request, limits: Mapping[str, int]) -> AsyncIterator[FormData]:
     """Yield the form of a request. Its files are open until the end."""
     _check_encoding(request)
-    async with request.form(max_files=limits.files, max_fields=limits.texts, max_part_size=limits.text_bytes) as form:
+    async with request.form(**limits) as form:
         yield form
 
 

@@ -41,7 +41,7 @@ from anabranch.server.routing import Call, ProjectCall
 from anabranch.server.service import Service
 from anabranch.server.ui.lake import Lake, LoadOrder, loaded_message
 from anabranch.server.ui.overview import PAGES
-from anabranch.server.ui.requests import Cookie, FormLimits, Session, Sessions, check_same_site, reading_form
+from anabranch.server.ui.requests import Cookie, Session, Sessions, check_same_site, reading_form
 from anabranch.server.ui.responses import Account, render
 from anabranch.server.ui.site import Page, PageRoute, Redirect, Shown, Site, Visit, get, parse_days, post
 
@@ -55,7 +55,7 @@ _LONGEST_BRANCH = 200
 _EVENTS = 100
 _JOBS = 100
 # Sent by visitors without a session.
-_SIGN_IN_FORM = FormLimits(files=0, texts=10, text_bytes=16 << 10)
+_SIGN_IN_FORM = {"max_files": 0, "max_fields": 10, "max_part_size": 16 << 10}
 
 Body = TypeVar("Body", bound=BaseModel)
 

@@ -27,7 +27,6 @@ from anabranch.server.ui.requests import (
     FILE_FORM,
     TEXT_FORM,
     Departure,
-    FormLimits,
     PageThreads,
     Session,
     check_same_site,
@@ -145,7 +144,7 @@ class Page:
     handle: Handle
     needs: Scope | None
     writes: str | None = None
-    form: FormLimits = TEXT_FORM
+    form: Mapping[str, int] = field(default_factory=lambda: TEXT_FORM)
     is_long: bool = False
 
     @property

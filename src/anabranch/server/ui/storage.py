@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -128,19 +128,15 @@ class Policy:
         last = parse_number(keep_last, "number of commits", most=36_500, hint="for example 30") if keep_last else None
         return cls(keep_last=last, keep_newer_than=parse_days(keep_days))
 
-    def options(self) -> dict[str, Any]:
-        """Return the policy as the arguments of a garbage collection."""
-        return {"keep_last": self.keep_last, "keep_newer_than": self.keep_newer_than}
-
 
 def show_storage(visit: Visit) -> Shown:
     """Measure, try a garbage collection, or run the doctor, as the visitor requests."""
     repository, show = visit.repository, visit.query("show")
     policy = Policy.of(visit.query("keep_last"), visit.query("keep_days"))
     makers: Mapping[str, Callable[[OnProgress], Any]] = {
-        "storage": lambda progress: repository.storage_report(**policy.options(), progress=progress),
+        "storage": lambda progress: repository.storage_report(**asdict(policy), progress=progress),
         # A GET request deletes nothing: a link of another page could cause it. The deletion is a form with a token.
-        "gc": lambda progress: repository.gc(**policy.options(), dry_run=True, progress=progress),
+        "gc": lambda progress: repository.gc(**asdict(policy), dry_run=True, progress=progress),
         "doctor": lambda progress: repository.doctor(progress=progress),
     }
     view = {
@@ -164,7 +160,7 @@ def show_storage(visit: Visit) -> Shown:
 def collect_garbage(visit: Visit) -> Redirect:
     """Free the space of data that the policy does not keep."""
     policy = Policy.of(visit.field("keep_last"), visit.field("keep_days"))
-    report = visit.repository.gc(**policy.options())
+    report = visit.repository.gc(**asdict(policy))
     return Redirect("/storage", f"Deleted {len(report.objects):,} objects of {report.bytes:,} bytes.")
 
 
