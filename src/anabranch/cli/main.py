@@ -119,10 +119,7 @@ def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | N
         return None
     value, rest = _split_option(option, words)
     arguments = [word for word in rest if not word.startswith("-")][len(context.command_path.split()) - 1 :]
-    given = {"{value}": value or "NAME", "{argument}": arguments[0] if arguments else "BRANCH"}
-    for place, word in given.items():
-        hint = hint.replace(place, shell_text(word))
-    return hint
+    return hint.format(value=shell_text(value or "NAME"), argument=shell_text(arguments[0] if arguments else "BRANCH"))
 
 
 def _split_option(option: str, words: Sequence[str]) -> tuple[str | None, list[str]]:

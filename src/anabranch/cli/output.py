@@ -273,6 +273,7 @@ MEMBERS: dict[str, str] = {
     "format.Finding": "severity kind subject explanation remedy=* tables refs commits paths needed_by"
     " repairable repaired",
     "format.Layout": "root total by_kind by_branch=* unreferenced_trees unknown_files=* files",
+    "format.IndexInfo": "name columns type=kind covered_rows",
     "format.LayoutFile": "path kind branch=* has_ref size modified",
     "format.BasePath": "id name is_dataset_root path",
     "format.BranchInfo": "name parent_branch=* parent_version created_at manifest_size metadata",

@@ -70,10 +70,8 @@ def versions(here: Here, uri: Uri, branch: DatasetBranch = MAIN) -> Answer:
     rows = [
         (one.version, one.created_at, ", ".join(one.tags) or None, ", ".join(one.branches) or None) for one in found
     ]
-    return Answer(
-        {"branch": branch, "versions": found},
-        tables=[Table(("version", "created (UTC)", "tags", "branches from it"), rows)],
-    )
+    shown = Table(("version", "created (UTC)", "tags", "branches from it"), rows)
+    return Answer({"branch": branch, "versions": found}, tables=[shown])
 
 
 @command(datasets, "restore", "dataset restore lake/orders.lance 7", on=DATASET)

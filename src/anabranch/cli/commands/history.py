@@ -243,14 +243,8 @@ def _changes(after: "Snapshot", before: "Snapshot | None") -> list[dict[str, obj
         old = None if before is None else before.entries.get(key)
         new = after.entries.get(key)
         kind = "dropped" if new is None else "created" if old is None else "changed"
-        changes.append(
-            {
-                "table": name,
-                "change": kind,
-                "rows_before": None if old is None else old.rows,
-                "rows": None if new is None else new.rows,
-            }
-        )
+        rows_before, rows = (None if entry is None else entry.rows for entry in (old, new))
+        changes.append({"table": name, "change": kind, "rows_before": rows_before, "rows": rows})
     return changes
 
 

@@ -122,15 +122,10 @@ def _storage_tables(report: "RepositoryStorage") -> list[Table]:
     ]
     beside = [(name, usage_text(usage)) for name, usage in report.metadata.items() if usage.files]
     reasons = [(reason, usage_text(usage)) for reason, usage in report.freeable_by_reason.items()]
+    numbers = frozenset(range(1, 4))
     found = [
         Table(("ref", "kind", *_PARTS), holders, empty="no refs", right=frozenset(range(2, 7))),
-        Table(
-            ("table", "needed", "garbage", "not judged"),
-            datasets,
-            title="tables",
-            empty="no tables",
-            right=frozenset(range(1, 4)),
-        ),
+        Table(("table", "needed", "garbage", "not judged"), datasets, title="tables", empty="no tables", right=numbers),
     ]
     if beside:
         found.append(Table(("folder", "size"), beside, title="metadata"))
@@ -232,11 +227,8 @@ def compact(
         done = here.repository.compact(keys or None, engine=engine, progress=report)
     commit_id = None if done.commit is None else done.commit.id
     sentence = "nothing to compact" if commit_id is None else f"compacted by commit {short_id(commit_id)}"
-    shown = Table(
-        ("table", "rows", "fragments before", "fragments"),
-        [(each.table, each.rows, each.fragments_before, each.fragments_after) for each in done.tables],
-        empty="no tables",
-    )
+    rows = [(each.table, each.rows, each.fragments_before, each.fragments_after) for each in done.tables]
+    shown = Table(("table", "rows", "fragments before", "fragments"), rows, empty="no tables")
     return Answer({"commit_id": commit_id, "tables": done.tables}, sentence, tables=[shown])
 
 
@@ -266,14 +258,8 @@ def index(
     with here.output.progress("indexing"):
         commit = here.repository.index(key, column, type=type_, name=name, vector=vector)
     indices = here.repository.snapshot_of(here.repository.branch)[key].indices
-    rows = [
-        {"name": found.name, "columns": found.columns, "type": found.kind, "covered_rows": found.covered_rows}
-        for found in indices
-    ]
     commit_id = None if commit is None else commit.id
     sentences = [] if commit_id is None else [f"indexed {column} of {key} by commit {short_id(commit_id)}"]
-    shown = Table(
-        ("index", "columns", "type", "covered rows"),
-        [(found.name, ", ".join(found.columns), found.kind, found.covered_rows) for found in indices],
-    )
-    return Answer({"commit_id": commit_id, "indices": rows}, *sentences, tables=[shown])
+    rows = [(found.name, ", ".join(found.columns), found.kind, found.covered_rows) for found in indices]
+    shown = Table(("index", "columns", "type", "covered rows"), rows)
+    return Answer({"commit_id": commit_id, "indices": indices}, *sentences, tables=[shown])

@@ -194,11 +194,8 @@ def _counts(found: Iterator["Conflict"], of_what: Mapping[str, object]) -> Answe
     counted = Counter((conflict.table, conflict.kind.value) for conflict in found)
     rows = [(*what, number) for what, number in sorted(counted.items())]
     names = ("table", "kind", "conflicts")
-    document = {
-        **of_what,
-        "conflict_count": counted.total(),
-        "tables": [dict(zip(names, row, strict=True)) for row in rows],
-    }
+    tables = [dict(zip(names, row, strict=True)) for row in rows]
+    document = {**of_what, "conflict_count": counted.total(), "tables": tables}
     sentences = [count(counted.total(), "conflict")] if rows else []
     return Answer(document, *sentences, tables=[Table(names, rows, empty="no conflicts")])
 

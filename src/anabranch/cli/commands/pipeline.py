@@ -199,8 +199,7 @@ def list_pipelines(
     # Not at the top: a help text needs none of it.
     from anabranch.repo.history.lineage import PipelineRecord
 
-    found: dict[str, dict[str, object]] = {}
-    rows = []
+    found: dict[str, dict[str, Any]] = {}
     for commit in here.repository.list_commits(ref, limit=limit):
         record = PipelineRecord.find(commit.metadata)
         # Commits come newest first, so the first one of a pipeline is its last run.
@@ -213,8 +212,10 @@ def list_pipelines(
                 "actor": commit.actor_id,
                 "outputs": list(record.outputs),
             }
-            made = (short_id(commit.id), commit.created, commit.actor_id)
-            rows.append((record.name, record.file, *made, ", ".join(record.outputs)))
+    rows = [
+        (name, one["file"], short_id(one["commit_id"]), one["created_at"], one["actor"], ", ".join(one["outputs"]))
+        for name, one in found.items()
+    ]
     shown = Table(("pipeline", "file", "last commit", "time (UTC)", "by", "outputs"), rows, empty="no pipelines")
     return Answer({"ref": ref or here.repository.branch, "pipelines": list(found.values())}, tables=[shown])
 
@@ -414,12 +415,8 @@ def show_run(here: Here, run_id: RunId) -> Answer:
         *((f"metadata {key}", value) for key, value in run.metadata.items()),
     )
     changed = Table(("table",), [(key,) for key in run.tables], title="changed tables", empty="no tables")
-    checks = Table(
-        ("check", "result", "problem"),
-        [(check.name, check.result.value.replace("_", " "), check.problem or None) for check in run.checks],
-        title="checks",
-        empty="no checks",
-    )
+    results = [(check.name, check.result.replace("_", " "), check.problem or None) for check in run.checks]
+    checks = Table(("check", "result", "problem"), results, title="checks", empty="no checks")
     document = {**document_of(run), "logs": {log.output: log.uri for log in logs}}
     return Answer(document, tables=[Table(("", ""), rows), changed, checks])
 

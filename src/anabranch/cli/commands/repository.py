@@ -202,14 +202,11 @@ def demo(
         "tags": [tag.name for tag in tags],
         "next": [f"cd {target}", *(command for command, _ in NEXT)],
     }
+    purposes = [(one.name, mode_text(one), one.description or "the main branch") for one in branches]
     made = f"{len(tables)} tables, {len(commits)} commits, {len(branches)} branches, {count(len(tags), 'tag')}"
     shown = [
         Table(("table", "rows"), [(key, entry.rows) for key, entry in tables.entries.items()]),
-        Table(
-            ("branch", "mode", "purpose"),
-            [(one.name, mode_text(one), one.description or "the main branch") for one in branches],
-            title="branches",
-        ),
+        Table(("branch", "mode", "purpose"), purposes, title="branches"),
         Table(("", ""), ((f"cd {target}", "go to the folder"), *NEXT), title="try these next"),
     ]
     return Answer(document, f"made a shop lake in {target}: {made}", tables=shown)
