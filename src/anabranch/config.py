@@ -194,7 +194,6 @@ def load_config(*, environment: Mapping[str, str] = os.environ, folder: Path | N
 
 
 def configured_options() -> dict[str, str]:
-    """Return the storage options of the settings."""
     found = {name: setting.value for name, setting in load_config().items() if name.startswith(_STORAGE)}
     return {name.removeprefix(_STORAGE): value for name, value in found.items()}
 

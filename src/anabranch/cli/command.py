@@ -152,7 +152,6 @@ class Here:
         open_files(folder or "/", self.repository.storage_options).put(name, text.encode())
 
     def current(self) -> "BranchInfo":
-        """Return the current branch in its newest state."""
         return self.repository.branch_get(self.repository.branch)
 
     def snapshot(self, ref: str | None) -> "Snapshot":

@@ -31,7 +31,6 @@ def prepare_completion() -> None:
 
 
 def completion_script(shell: str) -> str:
-    """Return the script by which a shell asks for completions."""
     return str(_typer_completion().get_completion_script(**_settings(shell)))
 
 

@@ -251,7 +251,6 @@ def _view_of_usage(error: typer.TyperException, words: Sequence[str]) -> ErrorVi
 
 
 def create_app() -> typer.Typer:
-    """Return the app with all commands."""
     app = typer.Typer(
         cls=_App,
         name="anabranch",

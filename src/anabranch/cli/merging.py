@@ -188,7 +188,6 @@ def naming(sides: Sides) -> Iterator[None]:
 
 
 def with_conflicts(view: ErrorView, error: MergeConflictError) -> ErrorView:
-    """The view of an error with the conflicts that it is about."""
     details = {"conflict_count": error.count, "conflicts": error.conflicts}
     sides = error.sides if isinstance(error, NamedConflictError) else None
     return replace(view, details=details, tables=[first_conflicts(error.conflicts, of=error.count, sides=sides)])

@@ -217,7 +217,6 @@ def _cell(value: object) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number of things as text."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 

@@ -136,7 +136,6 @@ def relocate(
 
 
 def _hold_sentence(hold: "HoldChange", *, dry_run: bool) -> str:
-    """Describe what happened to the record that the source of a clone keeps of it."""
     would = "would record" if dry_run else "recorded"
     match hold.outcome:
         case "unchanged":

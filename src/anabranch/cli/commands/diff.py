@@ -139,7 +139,6 @@ def _page(found: "Diff", different: "Sequence[TableDiff]") -> str:
 
 
 def _document(part: "TableDiff", rows: Sequence[_ChangedRow] | None) -> dict[str, object]:
-    """The number of rows of a table that differ, its columns, and its rows if they were read."""
     return {**document_of(part), **({} if rows is None else {"rows": rows})}
 
 
@@ -255,7 +254,6 @@ def _iter_lines(step: "CommitChanges", rows: Sequence[_ChangedRow]) -> Iterator[
 
 
 def _fate(step: "CommitChanges") -> str:
-    """What became of the table."""
     if step.renamed_from is not None:
         return f"renamed from {step.renamed_from}"
     return step.diff.change.value if step.renamed_to is None else f"renamed to {step.renamed_to}"

@@ -112,7 +112,6 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _drawn(here: Here, ref: str | None, svg: str | None, *, limit: int) -> Answer:
-    """Draw the commit graph as text, or into an SVG file."""
     # By name, the commit of each branch and of each tag.
     heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
     tags = {tag.name: tag.commit_id for tag in here.repository.tag_list()}

@@ -77,7 +77,6 @@ def removal_tables(
 
 
 def path_tables(title: str, paths: Iterable[str]) -> list[Table]:
-    """Return a table of paths, if there are any."""
     rows = [(path,) for path in paths]
     return [Table(("path",), rows, title=title)] if rows else []
 

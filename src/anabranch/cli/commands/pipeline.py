@@ -151,7 +151,6 @@ def run(
 
 
 def _reproduce(here: Here, file: str | None, commit: str, how: Building) -> Answer:
-    """Run the pipeline of a commit again, and compare the outputs."""
     from anabranch import Pipeline
 
     pipeline = Pipeline.recorded(here.repository, commit) if file is None else Pipeline.load(file)
@@ -300,7 +299,6 @@ def _show_step(step: "StepProgress", show: Callable[[str], None]) -> None:
 
 
 def _show_value(progress: "Progress") -> None:
-    """Print a line for each value of a backfill."""
     from anabranch.pipelines.backfill import BackfillProgress  # takes a while to load
 
     if not isinstance(progress, BackfillProgress):

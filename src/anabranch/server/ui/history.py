@@ -241,12 +241,10 @@ def show_reflog(visit: Visit) -> Shown:
 
 
 def undo(visit: Visit) -> Redirect:
-    """Undo the last movement of a branch."""
     return _move(visit, visit.repository.undo, "Undone")
 
 
 def redo(visit: Visit) -> Redirect:
-    """Redo the movement that was undone last."""
     return _move(visit, visit.repository.redo, "Redone")
 
 

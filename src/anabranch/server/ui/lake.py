@@ -125,7 +125,6 @@ class Lake:
         return self.repository.uri, self.made_at
 
     def name_of(self, branch: str) -> str:
-        """Return the name that people gave to a branch."""
         return self.names.get(branch, branch)
 
     def can_write(self, branch: str | None = None) -> bool:

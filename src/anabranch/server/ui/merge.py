@@ -150,7 +150,6 @@ def _explain(visit: Visit, draft: Draft, before: Draft, error: AnabranchError) -
 
 
 def show_result(visit: Visit) -> Shown:
-    """Show the commit of a merge, and where to go from there."""
     commit = visit.repository.get_commit(visit.query("commit"))
     return Shown("merge/result.html", {"commit": commit, "into": visit.query("into") or MAIN})
 

@@ -69,7 +69,6 @@ def list_all(repository: Repository, source: str, into: str) -> tuple[dict[str, 
 
 
 def by_id(conflicts: Iterable[Conflict]) -> dict[str, Conflict]:
-    """Return conflicts by their ids."""
     return {_id_of(conflict): conflict for conflict in conflicts}
 
 
@@ -208,7 +207,6 @@ class Heads:
         return found
 
     def fields(self) -> dict[str, str]:
-        """Return the fields of a form that hold these commits."""
         return {f"{name}_head": getattr(self, name) for name in self.__slots__}
 
     def check_unmoved(self, now: "Heads", draft: Draft) -> None:

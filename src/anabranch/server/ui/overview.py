@@ -119,7 +119,6 @@ def _list_tags(repository: Repository, search: str, *, after: str | None) -> lis
 
 
 def _read_some(names: Iterable[str], read: Callable[[str], T]) -> list[T]:
-    """Read a page of branches or tags, and one more."""
     found: list[T] = []
     for name in names:
         # It may have been deleted since its name was listed.

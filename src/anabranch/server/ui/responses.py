@@ -67,7 +67,6 @@ class Frame:
         return address(f"{'' if self.lake is None else self.lake.path}{path}", **query)
 
     def here(self, **query: object) -> str:
-        """Return the address of this page with other parameters."""
         return f"{self.request.url.path}?{urlencode(query)}"
 
     def static(self, name: str) -> str:
@@ -75,7 +74,6 @@ class Frame:
         return f"{self.static_path}/{name}?v={anabranch.__version__}"
 
     def is_exactly(self, path: str) -> bool:
-        """Return whether the visitor is on a page."""
         return self.request.url.path == self.link(path)
 
     def is_here(self, path: str) -> bool:

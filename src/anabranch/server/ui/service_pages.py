@@ -329,7 +329,6 @@ class ServiceSite(Site):
 
 
 def _show_projects(visit: Visit) -> Shown | Redirect:
-    """List the projects that the token may read."""
     token: Token = visit.request.state.token
     if token.project_id is not None:
         return Redirect(f"/ui/projects/{token.project_id}/")
@@ -429,7 +428,6 @@ class _AuditQuery(BaseModel):
 
 
 def show_jobs(visit: Visit) -> Shown:
-    """List imports and exports, newest first."""
     found = jobs.list_jobs(_call(visit), project_id=visit.request.path_params.get("project_id"), limit=_JOBS)
     return Shown("service/jobs.html", found)
 

@@ -80,7 +80,6 @@ class Visit:
         return self.request.query_params.get(name, default).strip()
 
     def number(self, name: str, default: int = 1) -> int:
-        """Return a number of the query, at least 1."""
         return parse_number(self.query(name) or str(default), name, most=10**9, hint=f"use {name}=1")
 
     def ref(self, name: str = "ref") -> str:
@@ -154,7 +153,6 @@ class Page:
 
 
 def get(path: str, handle: Handle, *, needs: Scope | None = Scope.READ, is_long: bool = False) -> Page:
-    """Declare a page."""
     return Page(method="GET", path=path, handle=handle, needs=needs, is_long=is_long)
 
 

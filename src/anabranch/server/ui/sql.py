@@ -96,7 +96,6 @@ def show_sql(visit: Visit) -> Shown:
 
 
 def download_result(visit: Visit) -> Response:
-    """Send the whole result of a statement as CSV."""
     text = _run(visit, read_csv, visit.query("sql"))
     return answer_text(text, name="result.csv", media_type="text/csv")
 
@@ -161,7 +160,6 @@ class Turns:
         self._running: Counter[str | None] = Counter()
 
     def count(self, owner: str | None) -> int:
-        """Return how many statements of an owner run or wait."""
         return self._open[owner]
 
     @contextmanager
@@ -261,7 +259,6 @@ class LimitedProcesses:
             self._close()
 
     def count(self, owner: str | None) -> int:
-        """Return how many functions of an owner run or wait."""
         return self._turns.count(owner)
 
     def run(

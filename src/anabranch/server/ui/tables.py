@@ -104,7 +104,6 @@ class RowsQuery:
         return {"ref": self.ref, "where": self.where, "sort": self.sort, "desc": "1" if self.is_descending else ""}
 
     def parameters(self, **changes: object) -> dict[str, object]:
-        """Return the parameters of the same page with some changes."""
         return {**self.of_rows(), "find": self.find, "column": self.chosen, "columns": self.columns, **changes}
 
     def to_request(self, *, columns: Sequence[str], offset: int, limit: int) -> PreviewRequest:
@@ -213,7 +212,6 @@ def show_value(visit: Visit) -> Shown:
 
 
 def download_value(visit: Visit) -> Response:
-    """Send one whole value as a file of text."""
     head, _, value = _find_value(visit)
     return answer_text(whole_text(value), name=f"{head.table.key}.txt")
 
