@@ -101,10 +101,15 @@ def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowC
             _check_kept_rows(step)
     except SchemaMismatchError as err:
         # Conflicts that are left would be hidden if the whole table were taken from one side.
-        whole = None if has_conflicts else _find_whole(step)
-        if whole is not None:
-            raise _TakenWholeError(whole) from err
-        yield RowChanges(conflicts=_mismatch(step, err))
+        side = None if has_conflicts else step.resolution.for_misfit()
+        if side is not None:
+            taken = ReplaceTable if side == "source" else KeepTable
+            raise _TakenWholeError(taken(match=step.match, shape=Shape())) from err
+        if step.shape.conflicts:
+            return  # a conflict about a column is the cause
+        hint = "change the values on one side, or name the side to take the whole table from (a resolver for the table)"
+        found = Conflict(table=str(step.key), kind=ConflictKind.SCHEMA, problem=err.problem, hint=hint)
+        yield RowChanges(conflicts=Unresolved.of([found]))
 
 
 def _iter_rows(step: MergeTable, found: FoundRows, schema: pa.Schema, comparer: RowComparer) -> Iterator[RowChanges]:
@@ -118,28 +123,6 @@ def _iter_rows(step: MergeTable, found: FoundRows, schema: pa.Schema, comparer: 
         yield changes
     if new_keys is not None and not has_conflicts:
         new_keys.check()
-
-
-def _find_whole(step: MergeTable) -> KeepTable | ReplaceTable | None:
-    """Return the step that takes the whole table from one side, if a resolver or resolution of it asks for it."""
-    match step.resolution.for_misfit():
-        case "source":
-            return ReplaceTable(match=step.match, shape=Shape())
-        case "target":
-            return KeepTable(match=step.match, shape=Shape())
-        case _:
-            return None
-
-
-def _mismatch(step: MergeTable, err: SchemaMismatchError) -> Unresolved:
-    """Return a conflict about values of one side that do not fit the columns or the key of the other.
-
-    Return none if there is a conflict about a column, which is the cause.
-    """
-    if step.shape.conflicts:
-        return Unresolved.of(())
-    hint = "change the values on one side, or name the side to take the whole table from (a resolver for the table)"
-    return Unresolved.of([Conflict(table=str(step.key), kind=ConflictKind.SCHEMA, problem=err.problem, hint=hint)])
 
 
 def _check_kept_rows(step: MergeTable) -> None:

@@ -38,18 +38,13 @@ class ChangedRows:
         self.source: pa.StructArray = batch.column("source")
         self.target: pa.StructArray = batch.column("target")
         self.row_ids = _numbers(batch.column("target_row_id"))
-        self.addresses = self._target_addresses()
+        # Unchanged rows are in the same fragments as in the base.
+        self.addresses = _numbers(batch.column("target_address"))
+        missing = np.flatnonzero(batch.column("target_address").is_null().to_numpy(zero_copy_only=False))
+        self.addresses[missing] = moved_addresses(_numbers(batch.column("base_address"))[missing], fragments)
 
     def __len__(self) -> int:
         return len(self._batch)
-
-    def _target_addresses(self) -> npt.NDArray[np.uint64]:
-        """Return the row addresses in the target. Unchanged rows are in the same fragments as in the base."""
-        found = _numbers(self._batch.column("target_address"))
-        missing = np.flatnonzero(self._batch.column("target_address").is_null().to_numpy(zero_copy_only=False))
-        base = _numbers(self._batch.column("base_address"))[missing]
-        found[missing] = moved_addresses(base, self._fragments)
-        return found
 
     def where(self, source: str, *target: str | None) -> Mask:
         """Return the rows with this change of the source and one of these changes of the target."""
@@ -68,7 +63,7 @@ class ChangedRows:
 
     def flags(self, columns: int) -> tuple[Mask, Mask]:
         """Return which columns the source changed, and which are in conflict, for each row."""
-        return tuple(_flags(self._batch.column(name), columns) for name in ("source_columns", "conflicts"))  # type: ignore[return-value]
+        return _flags(self._batch.column("source_columns"), columns), _flags(self._batch.column("conflicts"), columns)
 
     @property
     def is_target_missing(self) -> Mask:

@@ -100,7 +100,7 @@ def _find_kept(step: MergeTable, touched: Addresses, comparer: RowComparer) -> C
     names = [column.triple.target for column in step.columns if column.name in step.shape.strict_columns]
     tests = [f"{quoted_column(name)} IS NULL" for name in names if name is not None]
     # A new column has a value in the rows that the source has, and a null in all others.
-    open_columns = step.shape.strict_columns - {*step.shape.filled}
+    open_columns = step.shape.strict_columns - step.shape.filled
     has_new = any(column.is_new for column in step.columns if column.name in open_columns)
     addresses = np.setdiff1d(find_rows(step.version_ref, "true" if has_new else " OR ".join(tests)), touched)
     if not len(addresses):

@@ -231,7 +231,7 @@ class _MatchedTable:
             column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
         )
         by_ids = not shape.matched_by
-        older, newer = self._parts(self._source, is_whole=bool(shape.restored or shape.filled), with_filled=True)
+        older, newer = self._parts(self._source, is_whole=shape.needs_all_rows, with_filled=True)
         if by_ids:
             newer = self._without_applied(older, newer)
         base_of_source = self._base_rows(older, by_ids=by_ids)

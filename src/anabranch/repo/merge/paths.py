@@ -44,18 +44,18 @@ def merge_by_path(cells: Cells, decide: Decide) -> tuple[pa.Array, Mask]:
     both sides inserted.
     """
     if pa.types.is_struct(cells.target.type):
-        return decide_on_each(cells, _are_valid(cells), partial(_merge_structs, decide=decide), decide)
-    if _is_json(cells.target.type):
-        return decide_on_each(cells, _are_objects(cells), partial(_merge_json, decide=decide), decide)
-    return decide(cells)
+        masks = [array.is_valid().to_numpy(zero_copy_only=False) for array in cells.sides]
+        merge = _merge_structs
+    elif _is_json(cells.target.type):
+        masks = [[isinstance(_parse(text), dict) for text in array.to_pylist()] for array in cells.sides]
+        merge = _merge_json
+    else:
+        return decide(cells)
+    have_parts = np.asarray(np.logical_and.reduce(masks), dtype=bool)
+    return decide_on_each(cells, have_parts, partial(merge, decide=decide), decide)
 
 
 # Structs
-
-
-def _are_valid(cells: Cells) -> Mask:
-    valid = [array.is_valid().to_numpy(zero_copy_only=False) for array in (cells.base, cells.source, cells.target)]
-    return np.asarray(np.logical_and.reduce(valid), dtype=bool)
 
 
 def _merge_structs(cells: Cells, decide: Decide) -> tuple[pa.Array, Mask]:
@@ -86,11 +86,6 @@ class _Missing:
 _MISSING = _Missing()
 # The path of a clash, and the values of the base, the source and the target.
 _Clash = tuple[tuple[str, ...], tuple[Any, Any, Any]]
-
-
-def _are_objects(cells: Cells) -> Mask:
-    found = [[isinstance(_parse(text), dict) for text in array.to_pylist()] for array in cells.sides]
-    return np.asarray(np.logical_and.reduce(found), dtype=bool)
 
 
 def _merge_json(cells: Cells, decide: Decide) -> tuple[pa.Array, Mask]:

@@ -82,17 +82,23 @@ class TableResolution:
 
     def find_cell_resolver(self, column: str) -> Resolver | None:
         """Return the resolver of all cells of a column, or the side of the strategy. None: they stay unresolved."""
-        found = (self.resolution.resolvers.get(name) for name in (*self._names_of(column), *self.names.tables))
-        return next((resolver for resolver in found if resolver is not None), self.resolution.side)
+        found = self._find_for_cells(column)
+        return self.resolution.side if found is None else found[1]
 
     def _for_all_cells(self, column: str, path: str | None) -> Decide:
         self._find_resolver()  # refuses one that is for columns only
-        for name in (*self._names_of(column, path), *self.names.tables):
-            if name in self.resolution.resolvers:
-                return decider(self.resolution.resolvers[name], name)
+        if (found := self._find_for_cells(column, path)) is not None:
+            name, resolver = found
+            return decider(resolver, name)
         if self.resolution.any_cell is not None:
             return self.resolution.any_cell
         return leave_open if self.resolution.side is None else NAMED[self.resolution.side]
+
+    def _find_for_cells(self, column: str, path: str | None = None) -> tuple[str, Resolver] | None:
+        """Return the nearest resolver for the cells of a column, and its name."""
+        resolvers = self.resolution.resolvers
+        names = (*self._names_of(column, path), *self.names.tables)
+        return next(((name, resolvers[name]) for name in names if name in resolvers), None)
 
     def _names_of(self, column: str, path: str | None = None) -> list[str]:
         """Return the names that a resolver of a column, or of a field of it, may have, the nearest first."""
@@ -213,14 +219,17 @@ def parse_resolution(
             f"resolvers must be a dict, got {resolvers!r}", hint="pass for example {'price': 'max'}"
         )
     for name, given in (resolvers or {}).items():
-        if isinstance(given, Mapping):
-            for column, resolver in given.items():
+        for column, resolver in given.items() if isinstance(given, Mapping) else [(None, given)]:
+            if column is not None:
                 _check(column, resolver)
-                _add(flat, f"{name}.{column}", resolver)
-        else:
-            _add(flat, name, given)
-    for name, resolver in flat.items():
-        _check(name, resolver)
+            full = name if column is None else f"{name}.{column}"
+            _check(full, resolver)
+            # A column can be named both in one text and nested by table.
+            if full in flat:
+                raise InvalidInputError(
+                    f"two resolvers are given for {full!r}: {flat[full]!r} and {resolver!r}", hint="pass one of them"
+                )
+            flat[full] = resolver
     decisions = parse_decisions(resolutions)
     if kept is not None:
         read = kept
@@ -228,15 +237,6 @@ def parse_resolution(
         decisions = replace(decisions, kept=cache(lambda: parse_decisions(read(), are_kept=True)))
     # A decision on all conflicts of a column or table is a resolver.
     return Resolution(strategy=Strategy(strategy), resolvers={**flat, **decisions.resolvers}, decisions=decisions)
-
-
-def _add(flat: dict[str, Resolver], name: str, resolver: Resolver) -> None:
-    # A column can be named both in one text and nested by table.
-    if name in flat:
-        raise InvalidInputError(
-            f"two resolvers are given for {name!r}: {flat[name]!r} and {resolver!r}", hint="pass one of them"
-        )
-    flat[name] = resolver
 
 
 def check_names(resolution: Resolution, tables: Mapping[str, Callable[[], Sequence[str]]]) -> None:

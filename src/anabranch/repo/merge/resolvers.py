@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,15 +141,7 @@ def decider(resolver: Resolver, name: str) -> Decide:
     return NAMED[resolver] if found is None else _latest_by(found[1])
 
 
-def _max(cells: Cells) -> pa.Array:
-    return _extreme(cells, pc.max_element_wise, pc.greater)
-
-
-def _min(cells: Cells) -> pa.Array:
-    return _extreme(cells, pc.min_element_wise, pc.less)
-
-
-def _extreme(cells: Cells, choose: Callable[..., pa.Array], is_better: Callable[..., pa.Array]) -> pa.Array:
+def _extreme(cells: Cells, *, choose: Callable[..., pa.Array], is_better: Callable[..., pa.Array]) -> pa.Array:
     try:
         return choose(cells.source, cells.target)
     except pa.ArrowNotImplementedError:  # Arrow can compare more types than it can take the maximum of.
@@ -280,7 +273,12 @@ def _computed(name: str, compute: Callable[[Cells], pa.Array]) -> Decide:
     return resolved_by(computed)
 
 
-_COMPUTED = {"max": _max, "min": _min, "sum_delta": _sum_delta, "concat": _concat}
+_COMPUTED: dict[str, Callable[[Cells], pa.Array]] = {
+    "max": partial(_extreme, choose=pc.max_element_wise, is_better=pc.greater),
+    "min": partial(_extreme, choose=pc.min_element_wise, is_better=pc.less),
+    "sum_delta": _sum_delta,
+    "concat": _concat,
+}
 NAMED: dict[str, Decide] = {
     "source": resolved_by(lambda cells: cells.source),
     "target": resolved_by(lambda cells: cells.target),

@@ -1,10 +1,10 @@
 """Merge the columns and the key of a table, column by column."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from anabranch.errors import SchemaMismatchError
-from anabranch.format.staging import ColumnChange
 from anabranch.format.staging.incoming import require_computable
 from anabranch.format.staging.notes import NOT_NULL, first_names
 from anabranch.repo.history.comparer import ColumnTriple
@@ -37,11 +37,12 @@ def merge_shapes(sides: TableSides, *, decider: SchemaDecider, is_used: IsUsed) 
 
 def _same_shape(table: TableSide) -> Shape:
     """Return the shape of a table whose columns and key no side changed."""
+    fields = map(_as_declared, table.schema)
     columns = {
         field.name: MergedColumn(
-            triple=ColumnTriple(base=field.name, source=field.name, target=field.name), field=_as_declared(field)
+            triple=ColumnTriple(base=field.name, source=field.name, target=field.name), field=field, before=field
         )
-        for field in table.schema
+        for field in fields
     }
     key = tuple(columns[name].triple for name in table.primary_key)
     return Shape(columns=tuple(columns.values()), primary_key=table.primary_key, key_candidates=(key,) if key else ())
@@ -56,19 +57,14 @@ class _ShapeMerger:
         self._decider = decider
         self._is_used = is_used
         self._columns: list[MergedColumn] = []
-        self._dropped: list[str] = []
-        self._altered: list[ColumnChange] = []
-        self._restored: list[ColumnTriple] = []
         self._primary_key: tuple[str, ...] = ()
         self._key_candidates: tuple[tuple[ColumnTriple, ...], ...] = ()
-        self._names: dict[ColumnTriple, str] = {}
 
     def to_shape(self) -> Shape:
+        kept = {column.triple.target for column in self._columns}
         return Shape(
             columns=tuple(self._columns),
-            dropped=tuple(self._dropped),
-            altered=tuple(self._altered),
-            restored=tuple(self._names[triple] for triple in self._restored if triple in self._names),
+            dropped=tuple(name for name in self._target.schema.names if name not in kept),
             primary_key=self._primary_key,
             key_candidates=self._key_candidates,
             conflicts=tuple(self._decider.conflicts),
@@ -94,13 +90,12 @@ class _ShapeMerger:
             if source.type == target.type:
                 name = self._name_of_added(triple, source.name, target.name)
                 # Rows of the side that allows nulls may have some.
-                self._change(triple, target.with_name(name).with_nullable(source.nullable or target.nullable))
+                self._keep(triple, target.with_name(name).with_nullable(source.nullable or target.nullable))
                 return
             # The two columns are the same one but have different types, so only one of them can stay.
             texts = None, str(source.type), str(target.type)
             wins = self._decider.decide("both sides added it", texts, column=target.name)
             if wins == "source":
-                self._dropped.append(target.name)
                 self._keep(ColumnTriple(base=None, source=source.name, target=None), source)
             else:
                 self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
@@ -131,7 +126,7 @@ class _ShapeMerger:
                 self._replace(triple, name, maker=maker)
                 return
         nullable = self._pick("its nulls", base.nullable, source.nullable, target.nullable, column=base.name)
-        self._change(triple, target.with_name(name).with_type(kind).with_nullable(nullable))
+        self._keep(triple, target.with_name(name).with_type(kind).with_nullable(nullable))
 
     def _is_another(self, made: "pa.Field", left: "pa.Field") -> bool:
         """Return whether a column that is not in a key was dropped and added again with an incompatible type."""
@@ -158,21 +153,8 @@ class _ShapeMerger:
             base_name = None if maker == "target" else triple.base
             self._keep(ColumnTriple(base=base_name, source=None, target=triple.target), target)
         else:
-            self._dropped.append(target.name)
-            self._restore(triple.source, source.with_name(name))
-
-    def _change(self, triple: ColumnTriple, merged: "pa.Field") -> None:
-        """Keep a column of the target with the name, type and nullability of `merged`."""
-        target = self._field(self._target, triple.target)
-        self._keep(triple, merged)
-        if (merged.name, merged.type, merged.nullable) != (target.name, target.type, target.nullable):
-            self._altered.append(
-                ColumnChange(
-                    path=target.name,
-                    name=None if merged.name == target.name else merged.name,
-                    type=None if merged.type == target.type else merged.type,
-                    nullable=None if merged.nullable == target.nullable else merged.nullable,
-                )
+            self._keep(
+                ColumnTriple(base=None, source=triple.source, target=None), source.with_name(name), is_restored=True
             )
 
     def _merge_dropped(self, triple: ColumnTriple) -> None:
@@ -185,22 +167,14 @@ class _ShapeMerger:
             # The other side has used the column since, and its values would be lost without a conflict.
             texts = _text(base), *((_text(left), None) if has == "source" else (None, _text(left)))
             wins = self._decider.decide(f"the {lacks} dropped it", texts, column=base.name)
-        if has == "target" and wins == "target":
+        if wins == has == "target":
             self._keep(triple, left)
-        elif has == "target":
-            self._dropped.append(left.name)
-        elif wins == "source":
-            self._restore(triple.source, left)
+        elif wins == has:
+            self._keep(ColumnTriple(base=None, source=triple.source, target=None), left, is_restored=True)
 
-    def _restore(self, source: str | None, merged: "pa.Field") -> None:
-        """Keep a column of the source that the target does not have any more, with all its values."""
-        triple = ColumnTriple(base=None, source=source, target=None)
-        self._keep(triple, merged)
-        self._restored.append(triple)
-
-    def _keep(self, triple: ColumnTriple, merged: "pa.Field") -> None:
-        self._names[triple] = merged.name
-        self._columns.append(MergedColumn(triple=triple, field=merged))
+    def _keep(self, triple: ColumnTriple, merged: "pa.Field", *, is_restored: bool = False) -> None:
+        before = None if triple.target is None else self._field(self._target, triple.target)
+        self._columns.append(MergedColumn(triple=triple, field=merged, before=before, is_restored=is_restored))
 
     def make_names_unique(self) -> None:
         """Decide on names that two columns would have: one was renamed, the other one added or renamed.
@@ -211,33 +185,28 @@ class _ShapeMerger:
         """
         losers: dict[ColumnTriple, str] = {}
         while (name := self._find_repeated_name()) is not None:
-            source, target = (self._find_named(name, side) for side in ("source", "target"))
-            won = [losers[column.triple] for column in self._columns if column.name == name and column.triple in losers]
+            named = [column for column in self._columns if column.name == name]
+            source = next((column for column in named if column.triple.source == name), None)
+            target = next((column for column in named if column.triple.target == name), None)
+            won = [losers[column.triple] for column in named if column.triple in losers]
             # The target wins against a column that lost to the source, so that no column moves back and forth.
             wins = "target" if "target" in won else next(iter(won), None)
-            if wins is None and self._is_undecided(name):
+            undecided = {conflict.column for conflict in self._decider.conflicts} - {None}
+            if wins is None and any(column.triple.base in undecided for column in named):
                 wins = "target"  # The name may be free after the conflict of the column itself is decided.
             if wins is None:
                 texts = None, self._described(source, "source"), self._described(target, "target")
                 wins = self._decider.decide("two columns would have this name", texts, column=name)
             winner = source if wins == "source" else target
-            loser = next(column for column in self._columns if column.name == name and column is not winner)
+            loser = next(column for column in named if column is not winner)
             losers[loser.triple] = wins
-            self._rename_loser(loser, getattr(loser.triple, wins))
-
-    def _is_undecided(self, name: str) -> bool:
-        """Return whether a column of the result that would have a name has a conflict of its own."""
-        undecided = {conflict.column for conflict in self._decider.conflicts} - {None}
-        return any(column.triple.base in undecided for column in self._columns if column.name == name)
+            at, other = self._columns.index(loser), getattr(loser.triple, wins)
+            renamed = [] if other is None else [replace(loser, field=loser.field.with_name(other))]
+            self._columns[at : at + 1] = renamed
 
     def _find_repeated_name(self) -> str | None:
         names = [column.name for column in self._columns]
         return next((name for name in names if names.count(name) > 1), None)
-
-    def _find_named(self, name: str, side: str) -> MergedColumn | None:
-        """Return the column of the result that would have a name, and has it on one side."""
-        found = (column for column in self._columns if column.name == name and getattr(column.triple, side) == name)
-        return next(found, None)
 
     def _described(self, column: MergedColumn | None, side: str) -> str | None:
         if column is None:
@@ -245,60 +214,45 @@ class _ShapeMerger:
         text = _text(self._field(self._source if side == "source" else self._target, getattr(column.triple, side)))
         return text if column.triple.base in (None, column.name) else f"{text} (was {column.triple.base})"
 
-    def _rename_loser(self, column: MergedColumn, name: str | None) -> None:
-        """Give a column of the result another name, or leave it out if there is none."""
-        triple, at = column.triple, self._columns.index(column)
-        self._altered = [change for change in self._altered if change.path != triple.target]
-        del self._columns[at], self._names[triple]
-        if name is None:
-            self._dropped += () if triple.target is None else (triple.target,)
-            return
-        renamed = column.field.with_name(name)
-        if triple.target is None:
-            self._keep(triple, renamed)
-        else:
-            self._change(triple, renamed)
-        # `_keep` and `_change` append, but the column keeps its position.
-        self._columns.insert(at, self._columns.pop())
-
     def merge_keys(self) -> None:
         """Merge the primary keys. Key columns are compared by identity, because both sides may have renamed them."""
-        source = self._identities("source", self._source.primary_key)
-        target = self._identities("target", self._target.primary_key)
-        base = target if self._base is None else self._identities("base", self._base.primary_key)
-        triples = list(self._names)
+        source = self._key_of("source", self._source.primary_key)
+        target = self._key_of("target", self._target.primary_key)
+        base = target if self._base is None else self._key_of("base", self._base.primary_key)
         # A key that both sides have is the best to match rows by, then the one that they had. Without a base, two keys
         # are those of two tables.
         found = [base, source, target] if self._base is not None else []
         if source == target:
             found = [source, *found]
-        complete = [self._complete(key, triples) for key in dict.fromkeys(found)]
-        self._key_candidates = tuple(key for key in complete if key)
+        self._key_candidates = tuple(key for key in map(self._complete, dict.fromkeys(found)) if key)
+        texts = None, ", ".join(self._source.primary_key), ", ".join(self._target.primary_key)
         if source in (base, target):
             chosen = target
         elif target == base and self._base is not None:
             chosen = source
         else:
-            keys = None, ", ".join(self._source.primary_key), ", ".join(self._target.primary_key)
-            side = self._decider.decide("both sides have keys of their own", keys)
+            side = self._decider.decide("both sides have keys of their own", texts)
             chosen = source if side == "source" else target
         if None in chosen and None not in (other := target if chosen is source else source):
             chosen = other  # The conflict about the dropped column decides, or is reported.
         if None in chosen:
-            self._decider.add_conflict("a column of its key was dropped", (None, str(source), str(target)))
+            self._decider.add_conflict("a column of its key was dropped", texts)
             return
-        self._primary_key = tuple(self._names[triples[number]] for number in chosen if number is not None)
+        self._primary_key = tuple(
+            column.name for triple in chosen for column in self._columns if column.triple == triple
+        )
 
-    def _complete(self, key: Sequence[int | None], triples: Sequence[ColumnTriple]) -> tuple[ColumnTriple, ...]:
-        """Return the columns of a key, none if the base or a side does not have one of them."""
-        columns = [triples[number] for number in key if number is not None]
+    def _key_of(self, side: str, key: Sequence[str]) -> tuple[ColumnTriple | None, ...]:
+        """Return the merged columns of a key, None for one that is not in the result."""
+        known = {getattr(column.triple, side): column.triple for column in self._columns}
+        return tuple(known.get(name) for name in key)
+
+    def _complete(self, key: Sequence[ColumnTriple | None]) -> tuple[ColumnTriple, ...]:
+        """Return the columns of a key, none if the result, the base or a side does not have one of them."""
+        columns = tuple(column for column in key if column is not None)
         sides = [(self._base, "base"), (self._source, "source"), (self._target, "target")]
         names = [getattr(column, name) for column in columns for table, name in sides if table is not None]
-        return tuple(columns) if len(columns) == len(key) and None not in names else ()
-
-    def _identities(self, attribute: str, key: Sequence[str]) -> tuple[int | None, ...]:
-        known = {getattr(triple, attribute): number for number, triple in enumerate(self._names)}
-        return tuple(known.get(name) for name in key)
+        return columns if len(columns) == len(key) and None not in names else ()
 
     def _pick(self, what: str, base: _Value, source: _Value, target: _Value, *, column: str) -> _Value:
         if source in (base, target):

@@ -21,10 +21,15 @@ from anabranch.repo.snapshot import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedColumn:
-    """A column of the result, and its names in the base and on both sides."""
+    """A column of the result, its names in the base and on both sides, and what it is in the target `before` the merge.
+
+    `is_restored`: the target dropped it. Any row of the source may have another value in it.
+    """
 
     triple: ColumnTriple
     field: pa.Field
+    before: pa.Field | None
+    is_restored: bool = False
 
     @property
     def name(self) -> str:
@@ -33,6 +38,19 @@ class MergedColumn:
     @property
     def is_new(self) -> bool:
         return self.triple.target is None
+
+    @property
+    def change(self) -> ColumnChange | None:
+        """The change of the column of the target that makes it the column of the result."""
+        before, field = self.before, self.field
+        if before is None or (before.name, before.type, before.nullable) == (field.name, field.type, field.nullable):
+            return None
+        return ColumnChange(
+            path=before.name,
+            name=None if field.name == before.name else field.name,
+            type=None if field.type == before.type else field.type,
+            nullable=None if field.nullable == before.nullable else field.nullable,
+        )
 
 
 # The identities of the columns of a table by name.
@@ -150,17 +168,14 @@ def _kept_and_added(pairs: Sequence[ColumnPair]) -> tuple[dict[str, str], list[s
 class Shape:
     """The merged columns and key of a table, and the conflicts.
 
-    `altered` and `dropped` are columns of the target, by their names there. `restored` are columns that the target
-    dropped, `filled` are new columns that the target gets with their default in every row. Any row of the source may
-    have another value there, so all its rows are read. `key_candidates` are keys of the base or a side whose columns
-    all have, the best one first. `matched_by` is the one that rows are matched by, which is chosen later.
+    `altered` and `dropped` are columns of the target, by their names there. `filled` are new columns that the target
+    gets with their default in every row, so that any row of the source may have another value there. `key_candidates`
+    are keys of the base or a side whose columns all have, the best one first. `matched_by` is the one that rows are
+    matched by, which is chosen later.
     """
 
     columns: tuple[MergedColumn, ...] = ()
     dropped: tuple[str, ...] = ()
-    altered: tuple[ColumnChange, ...] = ()
-    restored: tuple[str, ...] = ()
-    filled: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
     key_candidates: tuple[tuple[ColumnTriple, ...], ...] = ()
     matched_by: tuple[ColumnTriple, ...] = ()
@@ -169,6 +184,20 @@ class Shape:
     @property
     def added(self) -> tuple[pa.Field, ...]:
         return tuple(column.field for column in self.columns if column.is_new)
+
+    @cached_property
+    def altered(self) -> tuple[ColumnChange, ...]:
+        changes = (column.change for column in self.columns)
+        return tuple(change for change in changes if change is not None)
+
+    @cached_property
+    def filled(self) -> frozenset[str]:
+        return frozenset(column.name for column in self.columns if column.triple.is_filled)
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether any row of the source may have a value that the target does not have, although it is unchanged."""
+        return bool(self.filled) or any(column.is_restored for column in self.columns)
 
     @cached_property
     def matched_names(self) -> tuple[str, ...]:
@@ -200,16 +229,13 @@ class Shape:
         `without` have no default in the result.
         """
         names = [column.name for column in self.columns]
-        new = [
-            column
-            for column in self.columns
-            if column.is_new and column.name not in without and find_default(column.field, columns=names)
-        ]
         columns = tuple(
-            replace(column, triple=replace(column.triple, is_filled=True)) if column in new else column
+            replace(column, triple=replace(column.triple, is_filled=True))
+            if column.is_new and column.name not in without and find_default(column.field, columns=names)
+            else column
             for column in self.columns
         )
-        return replace(self, columns=columns, filled=tuple(column.name for column in new))
+        return replace(self, columns=columns)
 
     @cached_property
     def strict_columns(self) -> frozenset[str]:
@@ -225,15 +251,13 @@ class Shape:
 
     def loosened(self) -> "Shape":
         """Return the shape with nulls allowed in every column that is not part of the key."""
-        strict = [column for column in self.columns if column.name in self.strict_columns]
-        changes = {change.path: change for change in self.altered}
-        for path in [column.triple.target for column in strict if column.triple.target is not None]:
-            changes[path] = replace(changes.get(path, ColumnChange(path=path)), nullable=True)
         columns = tuple(
-            replace(column, field=column.field.with_nullable(True)) if column in strict else column  # noqa: FBT003
+            replace(column, field=column.field.with_nullable(nullable=True))
+            if column.name in self.strict_columns
+            else column
             for column in self.columns
         )
-        return replace(self, columns=columns, altered=tuple(changes.values()))
+        return replace(self, columns=columns)
 
 
 # Notes
@@ -284,20 +308,18 @@ def find_misfit(
     for column in columns:
         now = _of_column(sides.target, column.triple.target)
         default = notes.columns.get(column.name, {}).get(DEFAULT, now.get(DEFAULT))
-        if default is not None and not (default == now.get(DEFAULT) and _is_as_in_target(sides, column)):
+        if default is None:
+            continue
+        name = column.triple.target
+        before = None if name is None else sides.target.schema.field(name)
+        is_same = before is not None and (before.type, before.nullable) == (column.field.type, column.field.nullable)
+        if not is_same or default != now.get(DEFAULT):
             defaults[column.name] = default
     wrong = find_wrong_default(pa.schema([column.field for column in columns]), defaults)
     if wrong is None:
         return None
     name, err = wrong
     return next(column for column in columns if column.name == name), err.problem
-
-
-def _is_as_in_target(sides: TableSides, column: MergedColumn) -> bool:
-    if column.triple.target is None:
-        return False
-    now = sides.target.schema.field(column.triple.target)
-    return (now.type, now.nullable) == (column.field.type, column.field.nullable)
 
 
 def defaults_of(sides: TableSides, column: MergedColumn) -> SideTexts:
@@ -316,8 +338,12 @@ def _column_notes(sides: TableSides, column: MergedColumn) -> list[Mapping[str, 
 def _merge_identity(sides: TableSides, column: MergedColumn) -> Notes:
     """Return the note of the identity of a merged column, if it changes: the identities of both sides."""
     triple = column.triple
-    if triple.target is not None and triple.base is not None and not _has_other_identity(sides, column):
-        return {}  # Do not read the identities.
+    if triple.target is not None and triple.base is not None:
+        noted, noted_in_target = sides.noted_ids
+        # Do not read the identities if the recorded ones are equal. Otherwise, one that is not recorded may be the same
+        # as one that is.
+        if noted.get(triple.source or "") == noted_in_target.get(triple.target):
+            return {}
     of_source, of_target = sides.column_ids
     ours = of_source.get(triple.source or "", frozenset())
     theirs = of_target.get(triple.target or "", frozenset())
@@ -325,12 +351,6 @@ def _merge_identity(sides: TableSides, column: MergedColumn) -> Notes:
         # The column is new in the target, or it was dropped there. It is the column of the source.
         ours -= frozenset[str]().union(*of_target.values())
     return {} if ours <= theirs else {COLUMN_ID: column_ids_text(ours | theirs)}
-
-
-def _has_other_identity(sides: TableSides, column: MergedColumn) -> bool:
-    """Return whether the recorded identities differ. One that is not recorded may be the same as one that is."""
-    ours, theirs = sides.noted_ids
-    return ours.get(column.triple.source or "") != theirs.get(column.triple.target or "")
 
 
 def _of_column(table: TableSide | None, name: str | None) -> Mapping[str, str]:
