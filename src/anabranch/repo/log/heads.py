@@ -15,7 +15,7 @@ from anabranch.format.home import BoundedCache
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.entries import BranchEvent, CommitRecord, LogEntry, Origin, Parent
+from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, CommitRecord, LogEntry, Origin, Parent
 from anabranch.repo.log.numbered import ALL, NamePage, Names, NumberedLog, append_together
 from anabranch.storage import at_once, in_parallel
 
@@ -176,6 +176,13 @@ class Heads:
         for start in range(0, len(names), _RUNS_AT_ONCE):
             some = [BranchName.of_run(name) for name in names[start : start + _RUNS_AT_ONCE]]
             yield from _read_all(self._config, some)
+
+    def first_entry(self, branch: BranchName, head: CommitRecord, event: BranchEvent, **state: Any) -> LogEntry:
+        """Return the first entry of a branch, not older than its head. By default it is pinned and has no parent."""
+        at, actor = max(self._config.clock(), head.commit.created_at), self._config.actor
+        given = {"mode": BranchMode.PINNED, "parent": None, **state}
+        made = BranchState(created_at=at, created_by=actor, created_as=1, **given)
+        return LogEntry(branch=branch, number=1, event=event, at=at, actor=actor, state=made, head=head)
 
     def next_entry(
         self,

@@ -15,7 +15,7 @@ from anabranch.errors import (
 from anabranch.ids import MAIN, BranchName, Ref, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import owns
-from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, Parent, TableEntry
+from anabranch.repo.log.entries import BranchEvent, BranchMode, LogEntry, Parent, TableEntry
 from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import CommitTables, RepoStore, pin_view
 from anabranch.repo.refs.protection import refuse_locked, refuse_protected
@@ -122,10 +122,22 @@ def create_branch(
     # by the verification, and could never be restored.
     if source.is_old and ((newest := repo_store.heads.find_followed(parent)) is None or newest.state.is_deleted):
         parent = replace(parent, branch=None)
-    state = replace(_first_state(repo_store, source, mode, description), parent=parent, expires_at=expires_at)
 
     def first_entry(tombstone: LogEntry | None) -> LogEntry:
-        return _first_entry(repo_store, name, source, state, tombstone)
+        entry = repo_store.heads.first_entry(
+            name,
+            source.record,
+            BranchEvent.CREATED,
+            mode=mode,
+            parent=parent,
+            description=description,
+            expires_at=expires_at,
+        )
+        if tombstone is not None:
+            number = tombstone.number + 1
+            state = replace(entry.state, created_as=number, renames=tombstone.state.renames)
+            entry = replace(entry, number=number, at=max(entry.at, tombstone.at), state=state)
+        return pin_view(repo_store, entry, source.view, message=f"Branch {name}")
 
     entry = repo_store.heads.create(name, first_entry, verify=lambda entry: _verify_created(repo_store, entry, source))
     if entry is None:
@@ -142,10 +154,13 @@ def create_live_branches(repo_store: RepoStore, descriptions: Mapping[BranchName
     for name in descriptions:
         refuse_name_of_tag(repo_store, name)
     source = resolve(Ref.parse(MAIN), repo_store)
-    entries = [
-        _first_entry(repo_store, name, source, _first_state(repo_store, source, BranchMode.LIVE, description), None)
-        for name, description in descriptions.items()
-    ]
+    parent = _parent_of(source)
+    entries = []
+    for name, description in descriptions.items():
+        entry = repo_store.heads.first_entry(
+            name, source.record, BranchEvent.CREATED, mode=BranchMode.LIVE, parent=parent, description=description
+        )
+        entries.append(pin_view(repo_store, entry, source.view, message=f"Branch {name}"))
 
     def verify() -> None:
         # What concerns the source is the same for all of them.
@@ -158,37 +173,6 @@ def create_live_branches(repo_store: RepoStore, descriptions: Mapping[BranchName
 
 def _parent_of(source: Resolved) -> Parent:
     return Parent(branch=source.branch, commit=source.record.commit.graph_commit_id, created_as=source.created_as)
-
-
-def _first_state(repo_store: RepoStore, source: Resolved, mode: BranchMode, description: str) -> BranchState:
-    return BranchState(
-        mode=mode,
-        parent=_parent_of(source),
-        created_at=max(repo_store.config.clock(), source.record.commit.created_at),
-        created_by=repo_store.config.actor,
-        created_as=1,
-        description=description,
-    )
-
-
-def _first_entry(
-    repo_store: RepoStore, name: BranchName, source: Resolved, state: BranchState, tombstone: LogEntry | None
-) -> LogEntry:
-    """Return the entry that creates a branch, given its state as that of a name that was never in use."""
-    number, at = 1, state.created_at
-    if tombstone is not None:
-        number, at = tombstone.number + 1, max(at, tombstone.at)
-        state = replace(state, created_as=number, renames=tombstone.state.renames)
-    entry = LogEntry(
-        branch=name,
-        number=number,
-        event=BranchEvent.CREATED,
-        at=at,
-        actor=repo_store.config.actor,
-        state=state,
-        head=source.record,
-    )
-    return pin_view(repo_store, entry, source.view, message=f"Branch {name}")
 
 
 def _verify_created(repo_store: RepoStore, entry: LogEntry, source: Resolved) -> None:

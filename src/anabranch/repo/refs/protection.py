@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from anabranch.errors import AnabranchError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, LogEntry, RunPhase
+from anabranch.repo.log.entries import BranchEvent, LogEntry, RunPhase
 from anabranch.repo.log.store import RepoStore
 
 
@@ -87,7 +87,10 @@ def _lock(repo_store: RepoStore, holder: str) -> LogEntry:
 
     before = repo_store.heads.find(LOCK)
     if before is None:
-        before = repo_store.heads.create(LOCK, lambda _: _first_entry(repo_store, holder))
+        # The head is that of main, because each branch must have one.
+        head = repo_store.heads.get(BranchName(MAIN)).head
+        first = repo_store.heads.first_entry(LOCK, head, BranchEvent.LOCKED, description=holder)
+        before = repo_store.heads.create(LOCK, lambda _: first)
         if before is not None:
             return before
     try:
@@ -119,24 +122,3 @@ def _is_held(repo_store: RepoStore, entry: LogEntry) -> bool:
 def _held(entry: LogEntry) -> BusyError:
     holder = "another process" if entry.actor is None else f"'{entry.actor}'"
     return BusyError(f"{holder} is applying a schema change", hint="try again when it is done, or a minute later")
-
-
-def _first_entry(repo_store: RepoStore, holder: str) -> LogEntry:
-    """Return the first entry of the lock's log. Its head is that of main, because each branch must have one."""
-    main, now = repo_store.heads.get(BranchName(MAIN)), repo_store.config.clock()
-    return LogEntry(
-        branch=LOCK,
-        number=1,
-        event=BranchEvent.LOCKED,
-        at=now,
-        actor=repo_store.config.actor,
-        state=BranchState(
-            mode=BranchMode.PINNED,
-            parent=None,
-            created_at=now,
-            created_by=repo_store.config.actor,
-            created_as=1,
-            description=holder,
-        ),
-        head=main.head,
-    )

@@ -23,8 +23,6 @@ from anabranch.ids import BranchName, CommitId
 from anabranch.repo.log.commits import Once
 from anabranch.repo.log.entries import (
     BranchEvent,
-    BranchMode,
-    BranchState,
     CheckOutcome,
     CheckResult,
     CommitKind,
@@ -150,7 +148,7 @@ def _first_entry(
     repo_store: RepoStore, head: LogEntry, run_id: str, *, message: str, metadata: Mapping[str, str]
 ) -> LogEntry:
     view = View.now(repo_store, head)
-    commit, now = view.commit, max(repo_store.config.clock(), view.commit.created_at)
+    commit = view.commit
     run = RunState(
         target=head.branch,
         target_created_as=head.state.created_as,
@@ -159,22 +157,9 @@ def _first_entry(
         metadata=metadata,
         main_id=view.main_id,
     )
-    entry = LogEntry(
-        branch=BranchName.of_run(run_id),
-        number=1,
-        event=BranchEvent.CREATED,
-        at=now,
-        actor=repo_store.config.actor,
-        state=BranchState(
-            mode=BranchMode.PINNED,
-            parent=Parent(branch=head.branch, commit=commit.graph_commit_id, created_as=head.state.created_as),
-            created_at=now,
-            created_by=repo_store.config.actor,
-            created_as=1,
-            description=message,
-            run=run,
-        ),
-        head=view.head,
+    parent = Parent(branch=head.branch, commit=commit.graph_commit_id, created_as=head.state.created_as)
+    entry = repo_store.heads.first_entry(
+        BranchName.of_run(run_id), view.head, BranchEvent.CREATED, parent=parent, description=message, run=run
     )
     entry = pin_view(repo_store, entry, view, message=f"Run on {head.branch}")
     # On a live target, pinning may have stored a commit for what the branch shows. The run starts from that one, and
