@@ -32,7 +32,6 @@ from anabranch.repo.merge.steps import (
     MergeTable,
     RenameTable,
     ReplaceTable,
-    TableState,
     TableStep,
 )
 from anabranch.repo.snapshot import Table
@@ -85,11 +84,8 @@ class _TakenWholeError(Exception):
 def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges]:
     """Yield the changes and conflicts of a step. Raise _TakenWholeError if another step is applied instead."""
     yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))
-    if isinstance(step, MergeTable):
-        yield from _iter_counted_rows(step, comparer)
-
-
-def _iter_counted_rows(step: MergeTable, comparer: RowComparer) -> Iterator[RowChanges]:
+    if not isinstance(step, MergeTable):
+        return
     schema = pa.schema([column.field for column in step.shape.columns])
     has_conflicts = bool(step.conflicts)
     try:
@@ -165,7 +161,7 @@ class Stager:
         return self._result(step, step.counts, staged_table)
 
     def _copy(self, step: AddTable) -> StagedTable:
-        source = self._table(step.source)
+        source = step.source.open(self.config)
         taken = {entry.dataset for entry in self.taken.values()}
         staged_table = stage_new(
             self.config,
@@ -178,7 +174,7 @@ class Stager:
         return staged_table.then(Step("merge", _copy_all(source, onto=staged_table.version_ref)))
 
     def _replace(self, step: ReplaceTable) -> StagedTable:
-        source, staged_table = self._table(step.match.source), self._staged_table(step)
+        source, staged_table = step.match.source.open(self.config), self._staged_table(step)
         copied = _copy_all(source, onto=staged_table.version_ref)
         return replace(staged_table, primary_key=source.primary_key).then(Step("merge", copied))
 
@@ -233,9 +229,6 @@ class Stager:
     def _staged_table(self, step: RenameTable | KeepTable | ReplaceTable | MergeTable) -> StagedTable:
         found = stage_existing(self.config, self.branch, step.target.key, step.target.entry)
         return replace(found, key=step.key)
-
-    def _table(self, state: TableState) -> Table:
-        return Table(self.config, state.key, state.entry)
 
 
 def _call(do: Callable[[], Any]) -> Any:

@@ -80,7 +80,8 @@ class Combiner:
 
     def recording(self, record: Callable[[Conflict], None]) -> "Combiner":
         """Return the same, which also calls a function for each conflict that a decision decides."""
-        return replace(self, resolution=self.resolution.recording(record))
+        decisions = replace(self.resolution.decisions, record=record)
+        return replace(self, resolution=replace(self.resolution, decisions=decisions))
 
     def plan(self, sides: Sides) -> MergeSteps:
         """Return the steps that merge the tables. Nothing is written, and few rows are read."""
@@ -88,8 +89,8 @@ class Combiner:
 
         def plan(table: PlannedTable) -> TableStep:
             if isinstance(table, AddTable) and not table.source.entry.rows:
-                source = Table(self.config, table.source.key, table.source.entry)
-                return replace(table, wanted=tuple(sorted(read_recipes(source.version_ref))))
+                recipes = read_recipes(table.source.open(self.config).version_ref)
+                return replace(table, wanted=tuple(sorted(recipes)))
             return self.plan_table(table) if isinstance(table, TableMatch) else table
 
         steps = tuple(in_parallel(plan, planner.tables, at_a_time=self.config.tables_at_a_time))
@@ -114,7 +115,7 @@ class Combiner:
         check_names(self.resolution, {str(key): partial(columns_of, key) for key in keys})
 
     def has_same_content(self, one: TableState, other: TableState) -> bool:
-        before, after = (Table(self.config, state.key, state.entry) for state in (one, other))
+        before, after = one.open(self.config), other.open(self.config)
         # The identity of a column may be noted in one of two equal schemas only.
         schema, other_schema = without_column_ids(before.schema), without_column_ids(after.schema)
         if before.primary_key != after.primary_key or not schema.equals(other_schema, check_metadata=True):

@@ -31,7 +31,6 @@ from anabranch.repo.merge.shapes import (
     merge_notes,
 )
 from anabranch.repo.merge.steps import KeepTable, MergedIndices, MergeTable, ReplaceTable, TableMatch
-from anabranch.repo.snapshot import Table
 from anabranch.repo.write.staged_table import check_unique
 from anabranch.storage import at_once, in_parallel
 
@@ -48,8 +47,8 @@ def plan_matched_table(
 
 def _open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
     """Open all versions at once, and compare both sides with the base at once, to wait for the store less often."""
-    states = [state for state in (match.base, match.source, match.target) if state is not None]
-    tables = [Table(config, state.key, state.entry) for state in states]
+    states = match.base, match.source, match.target
+    tables = [state.open(config) for state in states if state is not None]
     version_refs = in_parallel(lambda table: table.version_ref, tables, at_a_time=at_once(config.root))
     *bases, source, target = (
         TableSide(table=table, version_ref=version_ref) for table, version_ref in zip(tables, version_refs, strict=True)

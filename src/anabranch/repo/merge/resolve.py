@@ -55,10 +55,6 @@ class Resolution:
         """The side that the strategy takes: 'source', 'target', or None."""
         return None if self.strategy is Strategy.FAIL else self.strategy.value
 
-    def recording(self, record: Callable[[Conflict], None]) -> "Resolution":
-        """Return the same, which also calls a function for each conflict that a decision decides."""
-        return replace(self, decisions=replace(self.decisions, record=record))
-
     def of_table(self, names: TableNames) -> "TableResolution":
         """Return how conflicts of one table are resolved."""
         return TableResolution(resolution=self, names=names)

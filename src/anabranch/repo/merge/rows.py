@@ -194,7 +194,7 @@ class _RowMerger:
             source_rows=part.source,
             target_rows=part.target,
             rows=np.arange(len(part)),
-            build=lambda cells: self._cell_conflicts(part, cells),
+            build=partial(self._iter_conflicts, part),
         )
         left: list[Cells] = []
         decided, are_resolved = self._decide(cells, left)
@@ -222,24 +222,29 @@ class _RowMerger:
         decided = self._step.resolution.for_decided(cells.column)
         return first_of(decided, partial(merge_by_path, decide=decide))(cells)
 
-    def _cell_conflicts(self, found: ChangedRows, cells: Cells) -> Iterator[Conflict]:
-        mask = np.zeros(len(found), dtype=bool)
-        mask[cells.rows] = True
-        part = found.filter(mask)
-        values = zip(*map(python_values, cells.sides), strict=True)
-        kinds = part.source_changes.to_pylist()
-        for kind, key, (base, source, target) in zip(kinds, self._keys(part), values, strict=True):
-            is_new = kind == "inserted"
+    def _iter_conflicts(self, found: ChangedRows, cells: Cells | None = None) -> Iterator[Conflict]:
+        """Yield the conflicts about cells that both sides changed, or about rows that one side deleted."""
+        part, sides = found, (found.base, found.source, found.target)
+        if cells is not None:
+            part, sides = found.filter(np.isin(np.arange(len(found)), cells.rows)), cells.sides
+        values = zip(*map(python_values, sides), strict=True)
+        changes = part.source_changes.to_pylist()
+        for change, key, (base, source, target) in zip(changes, self._keys(part), values, strict=True):
+            kind, problem = ConflictKind.DIVERGENT_UPDATE, "both sides changed it"
+            if cells is None:
+                kind, problem = ConflictKind.DELETE_VS_UPDATE, "one side deleted the row, the other changed it"
+            elif change == "inserted":
+                kind, problem = ConflictKind.DIVERGENT_INSERT, "both sides inserted it"
             yield Conflict(
                 table=str(self._key),
-                kind=ConflictKind.DIVERGENT_INSERT if is_new else ConflictKind.DIVERGENT_UPDATE,
+                kind=kind,
                 key=key,
-                column=cells.column,
-                path=cells.path,
+                column=None if cells is None else cells.column,
+                path=None if cells is None else cells.path,
                 base=base,
                 source=source,
                 target=target,
-                problem="both sides inserted it" if is_new else "both sides changed it",
+                problem=problem,
             )
 
     # Rows that one side deleted
@@ -256,7 +261,7 @@ class _RowMerger:
             if callable(decide):
                 yield from self._decide_by_function(part, decide, in_target=in_target)
             elif decide is None:
-                yield RowChanges(conflicts=Unresolved(len(part), partial(self._iter_row_conflicts, part)))
+                yield RowChanges(conflicts=Unresolved(len(part), partial(self._iter_conflicts, part)))
             elif decide == "source" and in_target:
                 yield deletion_of(part.addresses)
             elif decide == "source":
@@ -265,7 +270,7 @@ class _RowMerger:
     def _decide_by_function(
         self, found: ChangedRows, decide: Callable[[Conflict], Any], *, in_target: bool
     ) -> Iterator[RowChanges]:
-        for number, conflict in enumerate(self._iter_row_conflicts(found)):
+        for number, conflict in enumerate(self._iter_conflicts(found)):
             answer = decide(conflict)
             address = found.addresses[number : number + 1]
             if answer is NotImplemented:
@@ -317,19 +322,6 @@ class _RowMerger:
             if known in names:
                 return str(known)
         raise InvalidInputError(f"table '{self._key}' has no column {name!r}", hint=suggest(str(name), names, hint))
-
-    def _iter_row_conflicts(self, found: ChangedRows) -> Iterator[Conflict]:
-        rows = zip(*map(python_values, (found.base, found.source, found.target)), strict=True)
-        for key, (base, source, target) in zip(self._keys(found), rows, strict=True):
-            yield Conflict(
-                table=str(self._key),
-                kind=ConflictKind.DELETE_VS_UPDATE,
-                key=key,
-                base=base,
-                source=source,
-                target=target,
-                problem="one side deleted the row, the other changed it",
-            )
 
     # Keys and columns
 

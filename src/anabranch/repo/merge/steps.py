@@ -12,10 +12,12 @@ from typing import ClassVar
 from anabranch.format.staging import IndexRecipe, VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import RowMerge, TableCounts, count_rows
+from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, is_same_state
 from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.resolve import TableResolution
 from anabranch.repo.merge.shapes import MergedColumn, MergedNotes, Shape
+from anabranch.repo.snapshot import Table
 
 NO_ROWS = TableCounts()
 
@@ -47,6 +49,9 @@ class TableState:
 
     key: TableKey
     entry: TableEntry
+
+    def open(self, config: RepoConfig) -> Table:
+        return Table(config, self.key, self.entry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
