@@ -56,8 +56,9 @@ def iter_without_nulls(
             yield from decider.decide(change)
     kept = _find_kept(step, join_addresses(touched), comparer)
     if kept is not None:
-        decider_of_kept = replace(decider, columns=_of_target(step), are_kept=True)
-        yield from decider_of_kept.decide(_as_changes(step, kept, schema))
+        # With the names of the columns in the target instead of those in the source.
+        columns = tuple(replace(column, triple=_with_target(column.triple)) for column in step.columns)
+        yield from replace(decider, columns=columns, are_kept=True).decide(_as_changes(step, kept, schema))
     for change in inserts:
         yield from decider.decide(change)
 
@@ -75,11 +76,6 @@ def _may_keep_nulls(step: MergeTable) -> bool:
             if is_nullable and count_rows(step.version_ref, f"{quoted_column(name)} IS NULL"):
                 return True
     return False
-
-
-def _of_target(step: MergeTable) -> tuple[MergedColumn, ...]:
-    """Return the columns with their names in the target instead of those in the source."""
-    return tuple(replace(column, triple=_with_target(column.triple)) for column in step.columns)
 
 
 def _with_target(triple: ColumnTriple) -> ColumnTriple:
@@ -181,7 +177,9 @@ class _NullDecider:
             values, are_open, are_dropped = nulls.decide()
             is_dropped[nulls.positions[are_dropped]] = True
             is_open[nulls.positions[are_open]] = True
-            rows = _with_values(rows, column.name, nulls.positions, values)
+            number = rows.schema.get_field_index(column.name)
+            whole = put_at(rows.column(number).combine_chunks(), nulls.positions, values)
+            rows = rows.set_column(number, rows.schema.field(number), whole)
             if are_open.any():
                 yield RowChanges(conflicts=nulls.unresolved(are_open))
         yield from self._result(change, rows, is_dropped=is_dropped, is_left=~(is_open | is_dropped))
@@ -227,17 +225,16 @@ class _Nulls:
         are reported as such already.
         """
         cells, column = self._cells, self._column.name
-        nothing = np.zeros(len(self.positions), dtype=bool)
         values, are_resolved = self._step.resolution.for_column(column)(cells)
         is_null = _null_mask(values) & are_resolved
-        is_dropped = nothing
+        is_dropped = np.zeros(len(self.positions), dtype=bool)
         if is_null.any():
             self._check_not_chosen(is_null)
             # Rows that are kept are those of the target, which the source may lack. Rows that are written are those of
-            # the source.
+            # the source, which the target may lack.
             absent = "source" if self._are_kept else "target"
-            if self._step.resolution.find_cell_resolver(column) == absent:
-                is_dropped = is_null & self._is_absent()
+            if self._origin is not None and self._step.resolution.find_cell_resolver(column) == absent:
+                is_dropped = is_null & (self._are_new() if self._are_kept else _null_mask(self._origin.target))
         is_open = (~are_resolved & ~self._is_clash) | (is_null & ~is_dropped)
         return values, is_open, is_dropped
 
@@ -273,12 +270,6 @@ class _Nulls:
             rows=np.arange(len(self.positions)),
             build=self._iter_conflicts,
         )
-
-    def _is_absent(self) -> Mask:
-        """Return which rows one of the sides does not have, because the other one inserted them."""
-        if self._origin is None:
-            return np.zeros(len(self.positions), dtype=bool)
-        return self._are_new() if self._are_kept else _null_mask(self._origin.target)
 
     # Conflicts
 
@@ -335,13 +326,6 @@ def _null_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
     found = values.is_null()
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def _with_values(rows: pa.Table, name: str, positions: npt.NDArray[np.int64], values: pa.Array) -> pa.Table:
-    """Return rows with other values of a column at some positions."""
-    number = rows.schema.get_field_index(name)
-    column = put_at(rows.column(number).combine_chunks(), positions, values)
-    return rows.set_column(number, rows.schema.field(number), column)
 
 
 # Keys

@@ -114,10 +114,14 @@ class TableResolution:
                 return resolver
         return None
 
+    def _find_side(self) -> str | None:
+        """Return the side that the resolver of the table itself names."""
+        resolver = self._find_resolver()
+        return resolver if isinstance(resolver, str) and resolver in ("source", "target") else None
+
     def for_table(self) -> str | None:
         """Return the side that decides on the columns and the existence of a table: 'source', 'target', or None."""
-        resolver = self._find_resolver()
-        return resolver if isinstance(resolver, str) and resolver in ("source", "target") else self.resolution.side
+        return self._find_side() or self.resolution.side
 
     def for_schema(self, column: str | None, values: Sequence[Any]) -> str | None:
         """Return the side that decides on the name, type, nulls or notes of a column: 'source', 'target', or None.
@@ -138,10 +142,7 @@ class TableResolution:
 
         A strategy does not decide this: all changes of the other side would be lost.
         """
-        decided = self.resolution.decisions.side_of(self.names, None, (None, None, None))
-        resolver = self._find_resolver()
-        named = resolver if isinstance(resolver, str) and resolver in ("source", "target") else None
-        return named if decided is None else decided
+        return self.resolution.decisions.side_of(self.names, None, (None, None, None)) or self._find_side()
 
     def for_row(self) -> Callable[[Conflict], Any] | str | None:
         """Return the side, or the function that returns the row, for a row that one side deleted. None: unresolved."""

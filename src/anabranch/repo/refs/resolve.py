@@ -1,9 +1,11 @@
 """Resolve a ref: a branch, a tag, a commit id or a prefix of one, `main~3`, `main^2`, `main@v7`, `main@{time}`."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice, takewhile
 
 from anabranch.display import to_microseconds
@@ -248,14 +250,9 @@ def _number_at(repo_store: RepoStore, last: LogEntry, before: int, wanted: int) 
 
 def _last(repo_store: RepoStore, head: LogEntry, low: int, is_made: Callable[[LogEntry], bool]) -> int:
     """Return the number of the last entry, `low` if none after it, for which something holds that holds up to there."""
-    high = head.number
-    while low < high:
-        middle = (low + high + 1) // 2
-        if is_made(repo_store.heads.get_numbered(head.branch, middle)):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    numbers = range(low + 1, head.number + 1)
+    get = partial(repo_store.heads.get_numbered, head.branch)
+    return low + bisect_left(numbers, True, key=lambda number: not is_made(get(number)))  # noqa: FBT003
 
 
 def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> int | None:
