@@ -213,11 +213,8 @@ class Stager:
 
     def _prepare(self, step: MergeTable) -> tuple[StagedTable, FoundRows]:
         """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
-        todo: tuple[Callable[[], Any], ...] = (
-            lambda: self._staged_table(step),
-            lambda: _find_rows(step, self.comparer),
-        )
-        staged_table, found = in_parallel(_call, todo, at_a_time=at_once(self.config.root))
+        todo: tuple[Callable[[], Any], ...] = lambda: self._staged_table(step), lambda: _find_rows(step, self.comparer)
+        staged_table, found = in_parallel(lambda do: do(), todo, at_a_time=at_once(self.config.root))
         return staged_table, found
 
     def _result(self, step: TableStep, counts: TableCounts, staged_table: StagedTable | None) -> MergedTable:
@@ -229,10 +226,6 @@ class Stager:
     def _staged_table(self, step: RenameTable | KeepTable | ReplaceTable | MergeTable) -> StagedTable:
         found = stage_existing(self.config, self.branch, step.target.key, step.target.entry)
         return replace(found, key=step.key)
-
-
-def _call(do: Callable[[], Any]) -> Any:
-    return do()
 
 
 def _find_rows(step: MergeTable, comparer: RowComparer) -> FoundRows:

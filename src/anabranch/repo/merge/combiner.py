@@ -209,20 +209,15 @@ class _TablePlanner:
         if base is not None and source is not None and _is_as_before(base, source):
             return
         if source is not None and target is not None:
-            self._plan_both(base, source, target)
+            key = self._merge_names(base, source, target)
+            if not is_same_state(source.entry, target.entry) and not (base and is_same_state(source.entry, base.entry)):
+                self.tables.append(TableMatch(key=key, base=base, source=source, target=target))
+            elif key != target.key:
+                self.tables.append(RenameTable(key=key, target=target))
         elif base is not None:
             self._plan_missing(base, source, target)
         elif source is not None:
             self.tables.append(AddTable(key=source.key, source=source))
-
-    def _plan_both(self, base: TableState | None, source: TableState, target: TableState) -> None:
-        """Decide on a table that both sides have, maybe by different names."""
-        key = self._merge_names(base, source, target)
-        others = [state.entry for state in (base, target) if state is not None]
-        if not any(is_same_state(other, source.entry) for other in others):
-            self.tables.append(TableMatch(key=key, base=base, source=source, target=target))
-        elif key != target.key:
-            self.tables.append(RenameTable(key=key, target=target))
 
     def _merge_names(self, base: TableState | None, source: TableState, target: TableState) -> TableKey:
         if base is None:

@@ -94,20 +94,19 @@ class Replayed:
 
 def check_expected_head(head: LogEntry, expected: str | None) -> None:
     """Raise WriteConflictError if a branch is not on the commit that the caller expects."""
-    found = head.head.commit.graph_commit_id
-    if expected is not None and found != expected:
-        raise WriteConflictError(
-            f"branch '{head.branch}' is on commit {found}, not on the expected {expected}",
-            hint="read the new commits, then try again with the new head as `expected_head`",
-        )
+    _check_expected(f"branch '{head.branch}'", head.head.commit, expected, "expected_head")
 
 
 def check_expected_source(name: str, commit: GraphCommit, expected: str | None) -> None:
     """Raise WriteConflictError if the source of a merge is not on the commit that the caller expects."""
+    _check_expected(f"the source '{name}'", commit, expected, "expected_source")
+
+
+def _check_expected(what: str, commit: GraphCommit, expected: str | None, argument: str) -> None:
     if expected is not None and commit.graph_commit_id != expected:
         raise WriteConflictError(
-            f"the source '{name}' is on commit {commit.graph_commit_id}, not on the expected {expected}",
-            hint="read the new commits, then try again with the new head as `expected_source`",
+            f"{what} is on commit {commit.graph_commit_id}, not on the expected {expected}",
+            hint=f"read the new commits, then try again with the new head as `{argument}`",
         )
 
 

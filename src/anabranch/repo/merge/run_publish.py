@@ -29,17 +29,7 @@ from anabranch.repo.log.entries import (
 )
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner, Sides
-from anabranch.repo.runs.runs import (
-    close_run,
-    fence_off_publishers,
-    find_published,
-    get_run,
-    move_run,
-    next_run_entry,
-    once_of,
-    refuse_over,
-    run_state,
-)
+from anabranch.repo.runs import runs
 from anabranch.repo.write.homes import taken_homes
 from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.staged_table import append_again
@@ -92,7 +82,7 @@ def _close(
     """Record that a run was published. If that fails, readers of the run find its commit on the target."""
     try:
         commit_id = None if commit is None else commit.graph_commit_id
-        close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=commit_id, outcomes=outcomes)
+        runs.close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=commit_id, outcomes=outcomes)
     except StorageError:
         # Without a commit on the target nothing else shows that the run has ended.
         if commit is None:
@@ -105,15 +95,15 @@ def _announce(repo_store: RepoStore, run_id: str) -> tuple[LogEntry, bool]:
 
     def publishing(entry: LogEntry) -> LogEntry:
         nonlocal is_alone
-        refuse_over(entry)
-        run = run_state(entry)
+        runs.refuse_over(entry)
+        run = runs.run_state(entry)
         target = _target_of(repo_store, entry)
         # The version of the first attempt stays: its commit may be anywhere after that.
         after = target.number if run.published_after is None else run.published_after
         is_alone = run.phase is not RunPhase.PUBLISHING
-        return next_run_entry(repo_store, entry, replace(run, phase=RunPhase.PUBLISHING, published_after=after))
+        return runs.next_run_entry(repo_store, entry, replace(run, phase=RunPhase.PUBLISHING, published_after=after))
 
-    entry = move_run(repo_store, run_id, publishing)
+    entry = runs.move_run(repo_store, run_id, publishing)
     return entry, is_alone
 
 
@@ -127,9 +117,9 @@ def _resume_run(repo_store: RepoStore, entry: LogEntry, err: BaseException) -> G
     """
     is_in_doubt = isinstance(err, StorageError) or not isinstance(err, Exception)
     try:
-        if is_in_doubt and (late := fence_off_publishers(repo_store, entry)) is not None:
+        if is_in_doubt and (late := runs.fence_off_publishers(repo_store, entry)) is not None:
             return late
-        running = next_run_entry(repo_store, entry, replace(run_state(entry), phase=RunPhase.RUNNING))
+        running = runs.next_run_entry(repo_store, entry, replace(runs.run_state(entry), phase=RunPhase.RUNNING))
         repo_store.heads.move(entry.branch, lambda _: running, known=entry)
     except AnabranchError:
         return None
@@ -137,7 +127,7 @@ def _resume_run(repo_store: RepoStore, entry: LogEntry, err: BaseException) -> G
 
 
 def _target_of(repo_store: RepoStore, entry: LogEntry) -> LogEntry:
-    run = run_state(entry)
+    run = runs.run_state(entry)
     target = repo_store.heads.get(run.target)
     if target.state.created_as != run.target_created_as:
         raise BranchNotFoundError(
@@ -153,7 +143,7 @@ def _publish(
     entry = carrier.entry
     target = _target_of(repo_store, entry)
     # An earlier publisher, perhaps one that died, may have put the commit without recording it in the run.
-    if (earlier := find_published(repo_store, entry, head=target)) is not None:
+    if (earlier := runs.find_published(repo_store, entry, head=target)) is not None:
         return PublishedRun(commit=earlier)
     changes = carrier.carry(target)
     if not changes:
@@ -161,9 +151,9 @@ def _publish(
     spec = CommitSpec(
         message=entry.state.description,
         kind=CommitKind.PUBLISH_RUN,
-        metadata={**run_state(entry).metadata, **metadata},
+        metadata={**runs.run_state(entry).metadata, **metadata},
         inspect=inspect,
-        once=once_of(entry),
+        once=runs.once_of(entry),
     )
     published = publish(repo_store, expected=target, changes=changes, spec=spec, rebase=carrier.carry)
     return PublishedRun(commit=published.commit, published=None if published.is_earlier else published)
@@ -176,7 +166,7 @@ class _Carrier:
         self._repo_store = repo_store
         self._load_combiner = load_combiner
         self.entry = entry
-        run = run_state(entry)
+        run = runs.run_state(entry)
         self._target: BranchName = run.target
         self._main = None if run.main_id is None else repo_store.commits.get(run.main_id)
         self._before = repo_store.commits.tables_of(repo_store.commits.get(run.origin))
@@ -187,7 +177,7 @@ class _Carrier:
     def carry(self, head: LogEntry) -> Changes:
         """Return the changes of the run on top of a head of the target."""
         # Read again on each head: the entry that moved the target may be the fence of an abort.
-        refuse_over(get_run(self._repo_store, self.entry.branch.run_id or ""))
+        runs.refuse_over(runs.get_run(self._repo_store, self.entry.branch.run_id or ""))
         # For a live target, tables of main are those that the run was based on.
         theirs = View.of(head, self._main).tables(self._repo_store.commits)
         taken = taken_homes(theirs, besides=self._mine)
