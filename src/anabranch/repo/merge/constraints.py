@@ -353,7 +353,13 @@ class MergedKeys:
         schema = pa.schema([column.field for column in merged])
         names = [column.triple.target for column in merged if column.triple.target is not None]
         kept = kept_keys(self.version_ref, names, join_addresses(self._replaced))
-        self._check_new_column(kept.count)
+        # Rows that stay as they are get nulls in a column of the key that the target does not have yet.
+        empty = [column.name for column in merged if column.is_new and column.name not in self.shape.filled]
+        if kept.count and empty:
+            raise SchemaMismatchError(
+                f"the rows do not fit the new key: {kept.count} of the target have no value in {empty[0]!r}",
+                hint="merge the column first, fill it, and then change the key",
+            )
 
         def read() -> Iterator[pa.RecordBatch]:
             for batch in kept.read():
@@ -372,13 +378,3 @@ class MergedKeys:
             return cast_computed(kept.column(column.triple.target), column.field.with_nullable(nullable=True))
         compute = find_default(column.field, columns=[each.name for each in self.shape.columns])
         return pa.nulls(len(kept), column.field.type) if compute is None else compute(len(kept)).cast(column.field.type)
-
-    def _check_new_column(self, kept: int) -> None:
-        """Check a key with a column that the target does not have yet: rows that stay as they are get nulls there."""
-        new = [column.name for column in self.shape.columns if column.is_new and column.name in self.shape.primary_key]
-        empty = [name for name in new if name not in self.shape.filled]
-        if kept and empty:
-            raise SchemaMismatchError(
-                f"the rows do not fit the new key: {kept} of the target have no value in {empty[0]!r}",
-                hint="merge the column first, fill it, and then change the key",
-            )

@@ -78,8 +78,10 @@ class _MatchedTable:
         shape, notes = self._merge_shapes()
         match = self._match
         if match.is_untouched:
-            # Rows without a key are identified by their row ids, which a copy of the table would lose.
-            if self._is_rewritten() and (self._has_keys or not self._can_match_ids()):
+            # If the source replaced all files of the base, no row is known to be unchanged. Rows without a key are
+            # identified by their row ids, which a copy of the table would lose.
+            is_rewritten = self._base is not None and len(self._base.table) > 0 and not self._source.changed.fragments
+            if is_rewritten and (self._has_keys or not self._can_match_ids()):
                 return self._replace(shape)
             is_compared = False
         elif shape.matched_by or self._can_match_ids():
@@ -197,10 +199,6 @@ class _MatchedTable:
     @property
     def _has_keys(self) -> bool:
         return bool(self._source.primary_key or self._target.primary_key)
-
-    def _is_rewritten(self) -> bool:
-        """Return whether the source replaced all files of the base, so that no row is known to be unchanged."""
-        return self._base is not None and len(self._base.table) > 0 and not self._source.changed.fragments
 
     def _can_match_ids(self) -> bool:
         """Return whether rows can be matched by row id: both sides must descend from the base."""

@@ -136,11 +136,18 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
         found = request.find_changes(repo_store, head)
         if found is None:
             return None
-        _hold(repo_store, [change.commit.graph_commit_id for change in found[1]])
-        view, made.commits = _make_commits(repo_store, head, *found, request)
+        view, changes = found
+        held = [change.commit.graph_commit_id for change in changes]
+        # A concurrent reset may make these commits unreachable while they are read.
+        if repo_store.lease is not None:
+            repo_store.lease.hold(held)
+        # After the lease names them: a collection marks first and reads the leases then, so that one of the two sees
+        # the other.
+        in_parallel(partial(require_uncollected, repo_store.config), held)
+        view, made.commits = _make_commits(repo_store, head, view, changes, request)
         newest = view.head
         if newest is head.head:
-            raise nothing_to_change(request.combiner.branch, found[1])
+            raise nothing_to_change(request.combiner.branch, changes)
         if request.inspect is not None:
             request.inspect(newest, repo_store.commits.tables_of(newest))
         repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
@@ -157,15 +164,6 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
     external = settle_movement(repo_store, entry)
     published = Published(entry=entry, commit=entry.head.commit, changes={}, external_writes=external)
     return Replayed(published=published, commits=tuple(record.commit for record in made.commits))
-
-
-def _hold(repo_store: RepoStore, commits: Sequence[str]) -> None:
-    """Protect commits from garbage collection: a concurrent reset may make them unreachable while they are read."""
-    if repo_store.lease is not None:
-        repo_store.lease.hold(commits)
-    # After the lease names them: a collection marks first and reads the leases then, so that one of the two sees the
-    # other.
-    in_parallel(partial(require_uncollected, repo_store.config), commits)
 
 
 def nothing_to_change(branch: BranchName, changes: Sequence[Change]) -> InvalidInputError:

@@ -163,7 +163,9 @@ class _ShapeMerger:
         table = self._source if has == "source" else self._target
         base, left = self._field(self._base, triple.base), self._field(table, getattr(triple, has))
         wins = lacks
-        if self._is_changed(base, left) or self._is_new_in_key(base, table, left) or self._is_used(table, left.name):
+        old_key = () if self._base is None else self._base.primary_key
+        is_new_in_key = left.name in table.primary_key and base.name not in old_key
+        if self._is_changed(base, left) or is_new_in_key or self._is_used(table, left.name):
             # The other side has used the column since, and its values would be lost without a conflict.
             texts = _text(base), *((_text(left), None) if has == "source" else (None, _text(left)))
             wins = self._decider.decide(f"the {lacks} dropped it", texts, column=base.name)
@@ -262,11 +264,6 @@ class _ShapeMerger:
         texts = str(base), str(source), str(target)
         wins = self._decider.decide(f"both sides changed {what}", texts, column=column)
         return source if wins == "source" else target
-
-    def _is_new_in_key(self, before: "pa.Field", table: TableSide, after: "pa.Field") -> bool:
-        """Return whether a side made a column a part of the key."""
-        old = () if self._base is None else self._base.primary_key
-        return after.name in table.primary_key and before.name not in old
 
     @staticmethod
     def _is_changed(before: "pa.Field", after: "pa.Field") -> bool:
