@@ -161,7 +161,7 @@ class Stager:
         return self._result(step, step.counts, staged_table)
 
     def _copy(self, step: AddTable) -> StagedTable:
-        source = step.source.open(self.config)
+        source = step.source.as_table(self.config)
         taken = {entry.dataset for entry in self.taken.values()}
         staged_table = stage_new(
             self.config,
@@ -174,7 +174,7 @@ class Stager:
         return staged_table.then(Step("merge", _copy_all(source, onto=staged_table.version_ref)))
 
     def _replace(self, step: ReplaceTable) -> StagedTable:
-        source, staged_table = step.match.source.open(self.config), self._staged_table(step)
+        source, staged_table = step.match.source.as_table(self.config), self._staged_table(step)
         copied = _copy_all(source, onto=staged_table.version_ref)
         return replace(staged_table, primary_key=source.primary_key).then(Step("merge", copied))
 

@@ -89,7 +89,7 @@ class Combiner:
 
         def plan(table: PlannedTable) -> TableStep:
             if isinstance(table, AddTable) and not table.source.entry.rows:
-                recipes = read_recipes(table.source.open(self.config).version_ref)
+                recipes = read_recipes(table.source.as_table(self.config).version_ref)
                 return replace(table, wanted=tuple(sorted(recipes)))
             return self.plan_table(table) if isinstance(table, TableMatch) else table
 
@@ -115,7 +115,7 @@ class Combiner:
         check_names(self.resolution, {str(key): partial(columns_of, key) for key in keys})
 
     def has_same_content(self, one: TableState, other: TableState) -> bool:
-        before, after = one.open(self.config), other.open(self.config)
+        before, after = one.as_table(self.config), other.as_table(self.config)
         # The identity of a column may be noted in one of two equal schemas only.
         schema, other_schema = without_column_ids(before.schema), without_column_ids(after.schema)
         if before.primary_key != after.primary_key or not schema.equals(other_schema, check_metadata=True):

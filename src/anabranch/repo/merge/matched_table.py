@@ -48,7 +48,7 @@ def plan_matched_table(
 def _open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
     """Open all versions at once, and compare both sides with the base at once, to wait for the store less often."""
     states = match.base, match.source, match.target
-    tables = [state.open(config) for state in states if state is not None]
+    tables = [state.as_table(config) for state in states if state is not None]
     version_refs = in_parallel(lambda table: table.version_ref, tables, at_a_time=at_once(config.root))
     *bases, source, target = (
         TableSide(table=table, version_ref=version_ref) for table, version_ref in zip(tables, version_refs, strict=True)

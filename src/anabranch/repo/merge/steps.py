@@ -50,7 +50,7 @@ class TableState:
     key: TableKey
     entry: TableEntry
 
-    def open(self, config: RepoConfig) -> Table:
+    def as_table(self, config: RepoConfig) -> Table:
         return Table(config, self.key, self.entry)
 
 
@@ -73,10 +73,16 @@ class TableMatch:
         return self.base is not None and is_same_state(self.base.entry, self.target.entry)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """What is done to one table. The defaults are those of a step that changes no rows and keeps the name."""
+    """What is done to one table. The defaults are those of a step that changes no rows and keeps the name.
 
-    __slots__ = ()
+    `conflicts` are those of columns, keys and notes. `wanted` are the indices of a table that has no rows to build them
+    from.
+    """
+
+    conflicts: tuple[Conflict, ...] = ()
+    wanted: tuple[str, ...] = ()
 
     @property
     def rows_read(self) -> int:
@@ -93,16 +99,6 @@ class _Step:
         """The number of rows that change, without those that are merged one by one."""
         return NO_ROWS
 
-    @property
-    def conflicts(self) -> tuple[Conflict, ...]:
-        """The conflicts of columns, keys and notes."""
-        return ()
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The indices of a table that has no rows to build them from."""
-        return ()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddTable(_Step):
@@ -111,7 +107,6 @@ class AddTable(_Step):
     action: ClassVar[TableAction] = TableAction.ADDED
     key: TableKey
     source: TableState
-    wanted: tuple[str, ...] = ()
 
     @property
     def counts(self) -> TableCounts:
@@ -155,7 +150,6 @@ class MatchedStep(_Step):
     action: ClassVar[TableAction] = TableAction.MERGED
     match: TableMatch
     shape: Shape
-    conflicts: tuple[Conflict, ...] = ()
 
     @property
     def key(self) -> TableKey:
@@ -182,8 +176,6 @@ class KeepTable(MatchedStep):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceTable(MatchedStep):
     """Copy the table of the source over that of the target."""
-
-    wanted: tuple[str, ...] = ()
 
     @property
     def taken_from(self) -> str | None:
