@@ -796,7 +796,6 @@ class Repository:
     def _run(
         self, run_id: str, lease: "Lease", *, checks: "Sequence[NamedCheck]", warns_if_dropped: bool = False
     ) -> "Run":
-        from anabranch.repo.merge.resolve import Strategy
         from anabranch.repo.run import Run
 
         def query(sql: str, snapshot: Snapshot, params: "Parameters | None") -> "pa.RecordBatchReader":
@@ -809,7 +808,7 @@ class Repository:
             lease=lease,
             query=query,
             on_published=self._on_published,
-            load_combiner=lambda branch: self._combiner(branch, strategy=Strategy.FAIL, resolvers=None),
+            load_combiner=self._combiner,
             checks=tuple(checks),
             warns_if_dropped=warns_if_dropped,
         )
@@ -1422,20 +1421,12 @@ class Repository:
         """
         from anabranch.format.home import Home
         from anabranch.repo.merge import adoption
-        from anabranch.repo.merge.combiner import Combiner
-        from anabranch.repo.merge.resolve import Strategy, parse_resolution
 
         target = self._named(branch)
         parsed = TableKey.parse(table)
         if uri is None:
-            combiner = Combiner(
-                config=self._config,
-                branch=target,
-                comparer=self._comparer(),
-                resolution=parse_resolution(Strategy.FAIL, None),
-            )
             with self._repo_store.with_lease() as repo_store:
-                self._on_published(adoption.adopt_write(repo_store, target, parsed, combiner))
+                self._on_published(adoption.adopt_write(repo_store, target, parsed, self._combiner(target)))
             return
         source = Home.at(uri, self._config.storage_options)
         published = adoption.adopt_table(self._repo_store, target, parsed, source=source, primary_key=primary_key)
@@ -1963,8 +1954,8 @@ class Repository:
         self,
         branch: BranchName,
         *,
-        strategy: str,
-        resolvers: "Resolvers | None",
+        strategy: str = "fail",
+        resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
         kept: "KeptDecisions | None" = None,
         engine: str = "auto",
