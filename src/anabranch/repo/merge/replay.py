@@ -146,6 +146,7 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
         in_parallel(partial(require_uncollected, repo_store.config), held)
         view, made.commits = _make_commits(repo_store, head, view, changes, request)
         newest = view.head
+        # A rebase moves the branch also without new commits.
         if newest is head.head:
             raise nothing_to_change(request.combiner.branch, changes)
         if request.inspect is not None:
