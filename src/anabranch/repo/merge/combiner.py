@@ -22,7 +22,7 @@ from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, 
 from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.matched_table import plan_matched_table
 from anabranch.repo.merge.paths import field_paths
-from anabranch.repo.merge.resolve import Resolution, SchemaDecider, check_names
+from anabranch.repo.merge.resolve import Resolution, SchemaDecider, TableResolution, check_names
 from anabranch.repo.merge.steps import AddTable, DropTable, MergeSteps, RenameTable, TableMatch, TableState, TableStep
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import refuse_shared_home, taken_homes
@@ -267,7 +267,7 @@ class _TablePlanner:
 
     def _decider(self, *names: TableKey) -> SchemaDecider:
         """Return what decides on a table with these names, the one to report first."""
-        resolution = self._combiner.resolution.of_table(TableNames.of(names))
+        resolution = TableResolution(resolution=self._combiner.resolution, names=TableNames.of(names))
         return SchemaDecider(table=str(names[0]), resolution=resolution, conflicts=self.conflicts)
 
     def _is_unchanged(self, base: TableState, now: TableState) -> bool:

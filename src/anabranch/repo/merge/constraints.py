@@ -252,11 +252,10 @@ class _Nulls:
 
     def _find_cells(self) -> Cells:
         origin, triple, kind = self._origin, self._column.triple, self._column.field
-        nulls = pa.nulls(len(self.positions), kind.type)
-        empty = pa.nulls(len(self.positions), pa.struct([]))
-        base = nulls if origin is None else cells_of(origin.base, triple.base, kind)
-        target = nulls if origin is None else cells_of(origin.target, triple.target, kind)
-        source = nulls if origin is None else cells_of(origin.source, triple.source, kind)
+        no_rows = pa.nulls(len(self.positions), pa.struct([]))
+        rows = (no_rows, no_rows, no_rows) if origin is None else (origin.base, origin.source, origin.target)
+        names = triple.base, triple.source, triple.target
+        base, source, target = (cells_of(side, name, kind) for side, name in zip(rows, names, strict=True))
         if origin is not None and not self._are_kept:
             # The base of a row that the target did not change may not have been read. It has the cell of the target.
             base = choose(base, target, _null_mask(origin.base) & ~self._are_new())
@@ -265,8 +264,8 @@ class _Nulls:
             base=base,
             source=base if self._are_kept else source,
             target=target,
-            source_rows=empty if origin is None else origin.source,
-            target_rows=empty if origin is None else origin.target,
+            source_rows=rows[1],
+            target_rows=rows[2],
             rows=np.arange(len(self.positions)),
             build=self._iter_conflicts,
         )

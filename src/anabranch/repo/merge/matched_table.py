@@ -18,7 +18,7 @@ from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.merge.conflicts import ConflictKind
 from anabranch.repo.merge.decisions import TableNames
-from anabranch.repo.merge.resolve import Resolution, SchemaDecider
+from anabranch.repo.merge.resolve import Resolution, SchemaDecider, TableResolution
 from anabranch.repo.merge.shape_merge import merge_shapes
 from anabranch.repo.merge.shapes import (
     MergedColumn,
@@ -71,7 +71,8 @@ class _MatchedTable:
         for pair in () if sides.are_same else (*self._source.changed.columns, *self._target.changed.columns):
             if pair.older is not None:
                 columns.setdefault(pair.older, {pair.older}).add(pair.newer)
-        self._resolution = resolution.of_table(TableNames.of(match.names or [match.key], columns.values()))
+        names = TableNames.of(match.names or [match.key], columns.values())
+        self._resolution = TableResolution(resolution=resolution, names=names)
         self._decider = SchemaDecider(table=str(match.key), resolution=self._resolution)
 
     def plan(self) -> KeepTable | ReplaceTable | MergeTable:

@@ -55,10 +55,6 @@ class Resolution:
         """The side that the strategy takes: 'source', 'target', or None."""
         return None if self.strategy is Strategy.FAIL else self.strategy.value
 
-    def of_table(self, names: TableNames) -> "TableResolution":
-        """Return how conflicts of one table are resolved."""
-        return TableResolution(resolution=self, names=names)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableResolution:

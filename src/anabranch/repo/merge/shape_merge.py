@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import pyarrow as pa
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.staging.incoming import require_computable
@@ -10,10 +12,6 @@ from anabranch.format.staging.notes import NOT_NULL, first_names
 from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.resolve import SchemaDecider
 from anabranch.repo.merge.shapes import MergedColumn, Shape, TableSide, TableSides, match_columns
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _Value = TypeVar("_Value")
 # Returns whether rows that changed since the base have new values in a column of a table.
@@ -128,7 +126,7 @@ class _ShapeMerger:
         nullable = self._pick("its nulls", base.nullable, source.nullable, target.nullable, column=base.name)
         self._keep(triple, target.with_name(name).with_type(kind).with_nullable(nullable))
 
-    def _is_another(self, made: "pa.Field", left: "pa.Field") -> bool:
+    def _is_another(self, made: pa.Field, left: pa.Field) -> bool:
         """Return whether a column that is not in a key was dropped and added again with an incompatible type."""
         # Rows are matched by their keys, so that a key column is never treated as a new one.
         if {made.name, left.name} & {*self._source.primary_key, *self._target.primary_key}:
@@ -174,7 +172,7 @@ class _ShapeMerger:
         elif wins == has:
             self._keep(ColumnTriple(base=None, source=triple.source, target=None), left, is_restored=True)
 
-    def _keep(self, triple: ColumnTriple, merged: "pa.Field", *, is_restored: bool = False) -> None:
+    def _keep(self, triple: ColumnTriple, merged: pa.Field, *, is_restored: bool = False) -> None:
         before = None if triple.target is None else self._field(self._target, triple.target)
         self._columns.append(MergedColumn(triple=triple, field=merged, before=before, is_restored=is_restored))
 
@@ -266,21 +264,21 @@ class _ShapeMerger:
         return source if wins == "source" else target
 
     @staticmethod
-    def _is_changed(before: "pa.Field", after: "pa.Field") -> bool:
+    def _is_changed(before: pa.Field, after: pa.Field) -> bool:
         return (before.name, before.type, before.nullable) != (after.name, after.type, after.nullable)
 
     @staticmethod
-    def _field(table: TableSide | None, name: str | None) -> "pa.Field":
+    def _field(table: TableSide | None, name: str | None) -> pa.Field:
         assert table is not None  # noqa: S101 - callers pass only columns that the side has
         assert name is not None  # noqa: S101
         return _as_declared(table.schema.field(name))
 
 
-def _as_declared(field: "pa.Field") -> "pa.Field":
+def _as_declared(field: pa.Field) -> pa.Field:
     """Return a field as it is declared: a virtual base has nulls also in columns that take none."""
     is_strict = field.metadata is not None and NOT_NULL.encode() in field.metadata
     return field.with_nullable(nullable=False) if is_strict else field
 
 
-def _text(column: "pa.Field") -> str:
+def _text(column: pa.Field) -> str:
     return f"{column.name} {column.type}" + ("" if column.nullable else " not null")
