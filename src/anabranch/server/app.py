@@ -34,7 +34,7 @@ from anabranch.server import (
     tokens,
 )
 from anabranch.server.envelope import add_handlers, answer_error
-from anabranch.server.middleware import LimitingMiddleware, WarningMiddleware
+from anabranch.server.middleware import RequestMiddleware
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Limits, Settings
 from anabranch.server.status import MetricsMiddleware
@@ -94,9 +94,8 @@ def create_app(settings: Settings, *, service: Service | None = None) -> FastAPI
         return site.answer_failure(request, error) if is_below(UI_PATH, request.url.path) else None
 
     add_handlers(app, answer=answer)
-    app.add_middleware(WarningMiddleware)
     app.add_middleware(
-        LimitingMiddleware,
+        RequestMiddleware,
         limits=settings.limits,
         find_token=opened.tokens.find,
         find_visitor=site.find_token,

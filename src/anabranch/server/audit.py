@@ -4,7 +4,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -35,7 +35,7 @@ class AuditEvent:
 class PendingEvent:
     """The event of a request that has not been answered. `status` is None until the event is on disk."""
 
-    make: Callable[[int], AuditEvent]
+    event: AuditEvent
     success_status: int
     status: int | None = None
 
@@ -69,22 +69,19 @@ class AuditLog:
         The branch is that of the path, unless another one is given.
         """
         token: Token = request.state.token
-
-        def make(status: int) -> AuditEvent:
-            return AuditEvent(
-                happened_at=self._clock(),
-                request_id=getattr(request.state, "request_id", secrets.token_hex(8)),
-                token_id=token.id,
-                actor=token.name,
-                action=action,
-                project_id=request.path_params.get("project_id"),
-                branch_id=branch_id or request.path_params.get("branch_id"),
-                # The client determines the length of the path, and events are never deleted.
-                path=request.url.path[:1000],
-                status=status,
-            )
-
-        pending = PendingEvent(make=make, success_status=success_status)
+        event = AuditEvent(
+            happened_at=self._clock(),
+            request_id=getattr(request.state, "request_id", secrets.token_hex(8)),
+            token_id=token.id,
+            actor=token.name,
+            action=action,
+            project_id=request.path_params.get("project_id"),
+            branch_id=branch_id or request.path_params.get("branch_id"),
+            # The client determines the length of the path, and events are never deleted.
+            path=request.url.path[:1000],
+            status=success_status,
+        )
+        pending = PendingEvent(event=event, success_status=success_status)
         _pending.set(pending)
         return pending
 
@@ -110,7 +107,10 @@ class AuditLog:
             for pending in ([_pending.get()] if requests is None else requests)
             if pending is not None and pending.status != (wanted := status or pending.success_status)
         ]
-        events = [Insert("audit_events", row_of(pending.make(wanted))) for pending, wanted in recorded]
+        events = [
+            Insert("audit_events", row_of(replace(pending.event, status=wanted, happened_at=self._clock())))
+            for pending, wanted in recorded
+        ]
         if changes or events:
             self._database.write_all([*changes, *events])
         # Only after the transaction: if it fails, the route records the event again, with the status of the error.

@@ -3,7 +3,6 @@
 import hashlib
 import secrets
 import shutil
-import threading
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,7 +41,6 @@ UPLOAD_BODY = {
 }
 
 _T = TypeVar("_T")
-_TAKING = threading.Lock()
 _ID_PREFIX = "file_"
 _PART_NAME = "file"
 _BYTES_AT_A_TIME = 1 << 20
@@ -212,10 +210,8 @@ def take_upload(request: Request, use: Callable[[], _T]) -> _T:
 
 def _take(request: Request) -> Upload | None:
     """Return the file of a request to one of two threads: the one that uses it, or the one that ends the request."""
-    with _TAKING:
-        upload: Upload | None = getattr(request.state, "upload", None)
-        request.state.upload = None
-    return upload
+    taken: Upload | None = request.scope["state"].pop("upload", None)  # only one thread gets it
+    return taken
 
 
 async def _receive(request: Request, folder: Path) -> Upload:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -194,20 +195,16 @@ class IdempotencyKeys:
         if row["status"] is None:
             # The first attempt was interrupted. Its commit shows whether the work was done.
             attempt = Attempt(digest=asked.digest, since=row["created_at"])
-            return replace(attempt, commit=self._find_commit(asked, attempt))
+            # Without a branch in the path it is not known where to search. A merge has it in its body and searches
+            # itself.
+            if asked.project_id is not None and asked.branch_id is not None:
+                name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id
+                with suppress(NotFoundError):
+                    found = attempt.find_commit(self._open_repository(asked.project_id), name)
+                    return replace(attempt, commit=found)
+            return attempt
         kept = json.loads(row["response"])
         return Response(kept["body"], status_code=row["status"], headers={**kept["headers"], REPLAYED: "true"})
-
-    def _find_commit(self, asked: Asked, attempt: Attempt) -> GraphCommit | None:
-        # Without a branch in the path it is not known where to search. A merge has it in its body and searches itself.
-        if asked.project_id is None or asked.branch_id is None:
-            return None
-        name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id
-        try:
-            repository = self._open_repository(asked.project_id)
-            return attempt.find_commit(repository, name)
-        except NotFoundError:
-            return None
 
     def _sweep(self) -> None:
         """Delete expired keys, at most once a minute."""

@@ -196,13 +196,18 @@ class Imports:
         except Exception:  # noqa: BLE001 - the import is committed, and the rows are updated again when they are read
             _log.exception("the copied tables of branch %s could not be recorded", branch.branch_id)
         commit_id = loaded.commit_id or branch.snapshot().id
+        found = []
+        if loaded.rows_repeated:
+            found.append(f"{loaded.rows_repeated} rows were replaced by later rows with the same key")
+        if loaded.commit_id is None:
+            found.append("nothing changed, so no commit was made")
         return {
             "job_id": job.id,
             "imported_rows": loaded.rows_loaded,
             "table_row_count": _rows_at(branch.repository, commit_id, order.key),
             "commit_id": loaded.commit_id,
             "engine": str(loaded.engine),
-            "warnings": [*_warnings(loaded), *(words_at(Door.HTTP, warning) for warning in warnings)],
+            "warnings": [*found, *(words_at(Door.HTTP, warning) for warning in warnings)],
         }
 
     def _load(self, order: ImportOrder, kind: FileFormat, job: Job, report: Report) -> LoadReport:
@@ -323,15 +328,6 @@ def _text_size(values: pa.Array) -> int:
 
 def _rows_at(repository: Repository, commit_id: str, key: TableKey) -> int:
     return EngineAccess(repository).published_snapshot_of(commit_id)[str(key)].count_rows()
-
-
-def _warnings(loaded: LoadReport) -> list[str]:
-    found = []
-    if loaded.rows_repeated:
-        found.append(f"{loaded.rows_repeated} rows were replaced by later rows with the same key")
-    if loaded.commit_id is None:
-        found.append("nothing changed, so no commit was made")
-    return found
 
 
 @contextmanager

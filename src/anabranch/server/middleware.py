@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,13 +35,12 @@ class _Slots:
         return self.used >= self.limit
 
 
-class LimitingMiddleware:
-    """Refuse requests that are too large, too slow or too many.
+class RequestMiddleware:
+    """Refuse requests that are too large, too slow or too many, and add warnings to the answers of the others.
 
     The token is checked first, and kept for the routes as `request.state.token`. For the web UI it is the token with
-    which the visitor signed in. Requests without a valid one have
-    slots of their own, so that they cannot take those of the others, and the routes refuse them before their body is
-    read.
+    which the visitor signed in. Requests without a valid one have slots of their own, so that they cannot take those of
+    the others, and the routes refuse them before their body is read.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class LimitingMiddleware:
                 async def send_and_extend(message: Message) -> None:
                     nonlocal has_begun
                     has_begun = True
-                    await send(message)
+                    await send(_with_warnings(message, warnings))
                     extend(message)
 
                 is_form = _header(scope, b"content-type").startswith(b"multipart/")
@@ -125,7 +124,8 @@ class LimitingMiddleware:
                 values = None if is_form else self._limits.body_values
                 body = _Body(receive, limits=self._limits, most=most, most_values=values, held=held, on_message=extend)
                 try:
-                    await self._app(scope, body.receive, send_and_extend)
+                    with collect_warnings() as warnings:
+                        await self._app(scope, body.receive, send_and_extend)
                 finally:
                     body.release()
         except TimeoutError:
@@ -141,27 +141,14 @@ class LimitingMiddleware:
             await self._answer(Request(scope), err)(scope, receive, send)
 
 
-class WarningMiddleware:
-    """Send the warnings of a request in headers `Anabranch-Warning`, one for each."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        with collect_warnings() as warnings:
-
-            async def adding(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    texts = (words_at(Door.HTTP, warning) for warning in warnings)
-                    # A header holds ASCII, and a warning may contain names of tables in other characters.
-                    added = [(b"anabranch-warning", text.encode("ascii", "backslashreplace")) for text in texts]
-                    message = {**message, "headers": [*message.get("headers", ()), *added]}
-                await send(message)
-
-            await self._app(scope, receive, adding)
+def _with_warnings(message: Message, warnings: Sequence[str]) -> Message:
+    """Add the warnings of a request to the head of its answer as headers `Anabranch-Warning`, one for each."""
+    if message["type"] != "http.response.start" or not warnings:
+        return message
+    texts = (words_at(Door.HTTP, warning) for warning in warnings)
+    # A header holds ASCII, and a warning may contain names of tables in other characters.
+    added = [(b"anabranch-warning", text.encode("ascii", "backslashreplace")) for text in texts]
+    return {**message, "headers": [*message.get("headers", ()), *added]}
 
 
 class _Body:

@@ -48,14 +48,10 @@ class Sorting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRequest:
-    """The rows, columns and order of a preview. `count` asks for the number of rows that match `where`.
-
-    The first `offset` rows are skipped.
-    """
+    """The rows, columns and order of a preview. The first `offset` rows are skipped."""
 
     limit: int
     offset: int = 0
-    count: bool = False
     columns: tuple[str, ...] | None = None
     where: str | None = None
     sort: tuple[Sorting, ...] = ()
@@ -313,7 +309,6 @@ def _read_preview(call: BranchCall, key: TableKey, options: PreviewOptions) -> R
         )
     request = PreviewRequest(
         limit=options.limit,
-        count=options.count,
         columns=parse_columns(options.columns),
         where=None if options.where is None else checked_filter(options.where),
         sort=parse_sorting(options.sort),
@@ -322,7 +317,7 @@ def _read_preview(call: BranchCall, key: TableKey, options: PreviewOptions) -> R
     rows = read_rows(found, request)
     if options.format is PreviewFormat.CSV:
         return PlainTextResponse("".join(csv_lines(rows.column_names, rows.to_batches())), media_type="text/csv")
-    is_counted = request.count or request.where is None  # without a predicate the number is known
+    is_counted = options.count or request.where is None  # without a predicate the number is known
     # Not the response model: checking each value takes as long as reading it.
     answer = {
         "columns": [column.model_dump() for column in column_infos(rows.schema)],

@@ -116,11 +116,12 @@ def create_table(call: BranchToChange, bucket: BucketName, body: NewTable) -> Ta
     schema = pa.schema([column.to_arrow() for column in body.columns])
     # Raises for an unknown bucket: the repository itself would create a misspelled one with the table.
     call.part(Buckets).get(branch, bucket, branch.snapshot())
-
-    def create(tx: Transaction) -> None:
-        tx.create_table(str(key), schema, primary_key=body.primary_key)
-
-    return _change(branch, key, create, message=f"Create {key}")
+    return _change(
+        branch,
+        key,
+        lambda tx: tx.create_table(str(key), schema, primary_key=body.primary_key),
+        message=f"Create {key}",
+    )
 
 
 @router.get("")
