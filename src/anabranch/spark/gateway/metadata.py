@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -32,7 +32,6 @@ from anabranch.spark.gateway.requests import (
     TableName,
     columns_of,
     split_from_json,
-    split_to_json,
     values_of,
 )
 from anabranch.spark.options import FeedOptions, TableLocation
@@ -236,7 +235,7 @@ def _make_follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
 
 
 def _piece_to_json(piece: Piece) -> dict[str, Any]:
-    split = None if piece.split is None else split_to_json(piece.split)
+    split = None if piece.split is None else asdict(piece.split)
     return {
         "commit": piece.change.commit.graph_commit_id,
         "split": split,

@@ -165,7 +165,7 @@ class Request:
 
     @cached_property
     def repository(self) -> Repository:
-        return self._open_repository(self["repo"], actor=self.get("actor"), storage_options=self.storage_options)
+        return self.open(self["repo"], self.storage_options)
 
     def open(self, uri: str, storage_options: Mapping[str, str]) -> Repository:
         """Open a repository that the request names in another way."""
@@ -205,10 +205,6 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     half = batch.num_rows // 2
     yield from _cut(batch.slice(0, half))
     yield from _cut(batch.slice(half))
-
-
-def split_to_json(split: Split) -> dict[str, Any]:
-    return {"fragments": list(split.fragments), "offset": split.offset, "rows": split.rows}
 
 
 def split_from_json(found: Mapping[str, Any]) -> Split:

@@ -8,7 +8,7 @@ again: it is then not `is_exact`.
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -24,7 +24,6 @@ from anabranch.repo.repository import Repository
 from anabranch.spark.gateway.requests import (
     Request,
     split_from_json,
-    split_to_json,
 )
 from anabranch.spark.options import (
     ReadOptions,
@@ -88,7 +87,7 @@ def plan_scan(request: Request) -> dict[str, Any]:
     size, cores = version_ref.count_bytes(), max(1, request.get("cores", 1))
     bytes_per_split = min(max(-(-size // cores), _SMALLEST_SPLIT), _LARGEST_SPLIT)
     splits = plan_splits(version_ref, _selection(request), bytes_per_split=bytes_per_split)
-    return {"splits": [split_to_json(split) for split in splits]}
+    return {"splits": [asdict(split) for split in splits]}
 
 
 def read_rows(request: Request) -> None:
