@@ -1,4 +1,4 @@
-"""Overlay files of adopted external writes: gc keeps them, doctor needs them, the storage report counts them."""
+"""Overlay files of adopted external writes: gc keeps them, also for clones; doctor and the storage report see them."""
 
 import json
 from pathlib import Path
@@ -75,3 +75,14 @@ def test_size_of_a_table_counts_overlay_files(lake: ab.Repository, overlay: str)
     listed = list_data_files(version_ref.home, version_ref.version)
     assert any(file.uri == overlay for file in listed)
     assert table.size_bytes == sum(file.bytes or 0 for file in listed)
+
+
+def test_gc_keeps_overlay_files_for_a_clone(lake: ab.Repository, overlay: str, tmp_path: Path) -> None:
+    clone = ab.clone(lake.uri, tmp_path / "clone", shallow=True)
+    lake.compact([ORDERS])
+    append(lake, 4)
+    pass_time(lake)
+    assert lake.gc(keep_last=1).damaged == ()
+    assert Path(overlay).exists()
+    assert shown(clone)[0] == "theirs"
+    assert clone.doctor().findings == ()
