@@ -97,6 +97,11 @@ class BranchName:
         """The id of the run whose hidden branch this is, or None."""
         return self.value.removeprefix(_RUN) if self.value.startswith(_RUN) else None
 
+    @property
+    def label(self) -> str:
+        """The name for reports: 'run ...' for the hidden branch of a run."""
+        return self.value if self.run_id is None else f"run {self.run_id}"
+
 
 def _new_branch_problem(text: str) -> tuple[str, str] | None:
     """Return why a well-formed name cannot be given to a new branch, and a hint, or None."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError, ObjectNotFoundError, UnsupportedFormatError
 from anabranch.format.doctor.findings import Case, FindingKind
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.doctor.inventory import BrokenCommit, CheckedLog, CommitFacts, Inventory, name_of
+from anabranch.repo.doctor.inventory import BrokenCommit, CheckedLog, CommitFacts, Inventory
 from anabranch.repo.log import codec
 from anabranch.repo.log.collected import find_record
 from anabranch.repo.log.commits import commit_path
@@ -278,7 +278,7 @@ class _Users:
             if not head.state.is_deleted:
                 # A live branch shows what is on top of the full map of main.
                 shown = View.of(head, None if main is None else main.head).record.base
-                users.refs.setdefault(shown, []).append(name_of(head.branch))
+                users.refs.setdefault(shown, []).append(head.branch.label)
         for name, tag in inventory.tags.items():
             known = inventory.commits.get(tag.commit_id)
             # A commit cannot be read without the base that has its full map.

@@ -32,12 +32,6 @@ from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.refs.tags import TagInfo, decode_tag
 from anabranch.storage import documents, in_parallel
 
-
-def name_of(branch: BranchName) -> str:
-    """Return the name of a branch for the report: 'run ...' for the hidden branch of a run."""
-    return str(branch) if branch.run_id is None else f"run {branch.run_id}"
-
-
 # Of an entry of another log, doctor reads only the number.
 Entry = LogEntry | TagInfo | int
 
@@ -391,7 +385,7 @@ def _iter_refs(repo_store: RepoStore, inventory: Inventory) -> Iterator[tuple[st
     for head in inventory.heads.values():
         if head.state.is_deleted or (head.branch.is_internal and head.branch.run_id is None):
             continue
-        yield name_of(head.branch), View.of(head, None if main is None else main.head).record
+        yield head.branch.label, View.of(head, None if main is None else main.head).record
     for tag in inventory.tags.values():
         try:
             yield tag.name, repo_store.commits.get(tag.commit_id)

@@ -207,11 +207,6 @@ class HolderKind(StrEnum):
     LANCE = "lance branches and tags"  # made with Lance on single tables, outside Anabranch
 
 
-def holder_of(branch: BranchName) -> str:
-    """Return what a branch is called as a holder: 'run ...' for the internal branch of a run."""
-    return str(branch) if branch.run_id is None else f"{HolderKind.RUN} {branch.run_id}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roots:
     """The retained commits with their holders, and all commits that were ever published.
@@ -279,7 +274,7 @@ class _Search:
             # An internal log that is not a run, such as the schema lock.
             if branch.is_internal and branch.run_id is None:
                 continue
-            self._keep(holder_of(branch), log.kept)
+            self._keep(branch.label, log.kept)
             if not log.newest.state.is_deleted:
                 heads.append(log.newest)
             elif self._can_return(log):

@@ -14,7 +14,7 @@ from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
 from anabranch.format.layout.listing import VersionKey, branch_of_ref_path
 from anabranch.format.retention import Retention
 from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.gc.roots import EARLIEST, Roots, find_roots, holder_of
+from anabranch.repo.gc.roots import EARLIEST, Roots, find_roots
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import DECISIONS, TABLES, RepoConfig, home_folders, owns
@@ -199,7 +199,7 @@ def find_needs(
         for key, entry in View.of(head, main).tables(repo_store.commits).items():
             need = found[entry.dataset][entry.home, entry.version]
             need.tables.add(str(key))
-            need.heads.add(holder_of(head.branch))
+            need.heads.add(head.branch.label)
     return found
 
 
