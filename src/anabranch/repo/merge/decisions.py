@@ -266,18 +266,16 @@ def _resolution_of(row: Mapping[str, str | None], *, where: str) -> dict[str, An
     names = ("table", "key", "column", "path", "take", "value")
     found: dict[str, Any] = {name: text for name in names if (text := row.get(name))}
     for name in ("key",) if "column" in found else ("key", "value"):
-        if name in found:
-            found[name] = _json_in(found[name], f"the {name} in {where}")
+        if name not in found:
+            continue
+        try:
+            found[name] = json.loads(found[name])
+        except (ValueError, RecursionError) as err:
+            raise InvalidInputError(
+                f"the {name} in {where} is not JSON: {found[name][:100]!r}",
+                hint='write it as an object, such as {"id": 1}',
+            ) from err
     return found
-
-
-def _json_in(text: str, what: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as err:
-        raise InvalidInputError(
-            f"{what} is not JSON: {text[:100]!r}", hint='write it as an object, such as {"id": 1}'
-        ) from err
 
 
 def _check_fields(entry: Any) -> None:
