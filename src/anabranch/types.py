@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from anabranch.repo.schema.apply import SchemaPlan as SchemaPlan
     from anabranch.repo.schema.state import SchemaState as SchemaState
     from anabranch.repo.schema.state import TableSchema as TableSchema
-    from anabranch.repo.write.homes import ExternalWrite as ExternalWrite
+    from anabranch.repo.write.settle import ExternalWrite as ExternalWrite
 
 # The names by module: NAME, or NAME=ATTRIBUTE if it has another name there.
 _NAMES = {
@@ -152,7 +152,7 @@ _NAMES = {
     "anabranch.repo.schema.apply": "SchemaApplied SchemaPlan",
     "anabranch.repo.schema.plan": "SchemaStep=Step",
     "anabranch.repo.schema.state": "SchemaColumn=Column SchemaIndex=Index SchemaState TableSchema",
-    "anabranch.repo.write.homes": "ExternalWrite",
+    "anabranch.repo.write.settle": "ExternalWrite",
 }
 
 

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from anabranch.repo.schema.state import SchemaState
     from anabranch.repo.transaction import Transaction
     from anabranch.repo.write.checks import Checks, NamedCheck, Parameters
-    from anabranch.repo.write.homes import ExternalWrite
     from anabranch.repo.write.publish import Published
+    from anabranch.repo.write.settle import ExternalWrite
     from anabranch.repo.write.table_changes import Rewriter
 
 
@@ -260,7 +260,7 @@ class Repository:
     def _on_published(self, published: "Published") -> None:
         """Show an own commit; threads that share this handle may come here in another order than they published."""
         from anabranch.repo.log import history_tables
-        from anabranch.repo.write.homes import warn_of_external_writes
+        from anabranch.repo.write.settle import warn_of_external_writes
 
         entry = published.entry
         with self._moving:
@@ -280,8 +280,8 @@ class Repository:
 
     def _on_moved(self, after: LogEntry) -> None:
         """Show a reset, undo, redo or rebase, also to plain Lance readers."""
-        from anabranch.repo.write.homes import settle_movement
         from anabranch.repo.write.publish import Published
+        from anabranch.repo.write.settle import settle_movement
 
         found = settle_movement(self._repo_store, after)
         self._on_published(Published(entry=after, commit=after.head.commit, changes={}, external_writes=found))
@@ -1388,7 +1388,7 @@ class Repository:
 
         >>> repo.settle("shop.orders")
         """
-        from anabranch.repo.write.homes import settle_table
+        from anabranch.repo.write.settle import settle_table
 
         target = self._named(branch)
         parsed = TableKey.parse(table)
@@ -1406,7 +1406,7 @@ class Repository:
         >>> repo.list_external_writes()
         []
         """
-        from anabranch.repo.write.homes import list_external_writes
+        from anabranch.repo.write.settle import list_external_writes
 
         target = self._named(branch)
         return list(list_external_writes(self._repo_store, target))
@@ -1600,7 +1600,7 @@ class Repository:
         from anabranch.repo.merge.merge import BranchMerge, merge_branch, plan_merge
         from anabranch.repo.merge.plan import MergeResult
         from anabranch.repo.merge.replay import check_expected_source
-        from anabranch.repo.write.homes import settle_head
+        from anabranch.repo.write.settle import settle_head
 
         # What is resolved here is what is merged, also if the source moves from now on.
         resolved = self._resolve_published(source)

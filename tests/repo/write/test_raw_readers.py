@@ -18,8 +18,8 @@ from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.homes import settle_published
 from anabranch.repo.write.publish import Attempt
+from anabranch.repo.write.settle import settle_published
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, entry, ids, raw, rows, table
 
 Change = Callable[[Transaction], object]

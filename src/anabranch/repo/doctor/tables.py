@@ -33,7 +33,7 @@ from anabranch.repo.doctor.inventory import Inventory, Use
 from anabranch.repo.log.config import TABLES, RepoConfig, owns
 from anabranch.repo.log.entries import LogEntry, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
-from anabranch.repo.write.homes import settle_table
+from anabranch.repo.write.settle import settle_table
 from anabranch.storage import in_parallel, open_store
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import follow_links, relative_to

@@ -35,8 +35,8 @@ from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan, table_plans
 from anabranch.repo.merge.steps import MergeSteps
 from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.write.homes import settle_movement
 from anabranch.repo.write.publish import Made, Published, move_branch
+from anabranch.repo.write.settle import settle_movement
 from anabranch.storage import in_parallel
 
 Tables = Mapping[TableKey, TableEntry | None]

@@ -37,7 +37,7 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.store import RepoStore, View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
-from anabranch.repo.write.homes import ExternalWrite, find_newer, settle_published
+from anabranch.repo.write.settle import ExternalWrite, find_newer, settle_published
 from anabranch.storage import PreparedObject, in_parallel
 
 # Given the head that another writer put first, return the same change on top of it, or raise.

@@ -33,8 +33,8 @@ from anabranch.repo.log.entries import (
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.repo.refs.branches import BranchInfo, refuse_active_runs, refuse_name_of_tag
 from anabranch.repo.refs.protection import refuse_locked, refuse_protected
-from anabranch.repo.write.homes import list_external_writes, settle_head
 from anabranch.repo.write.publish import Published, publish
+from anabranch.repo.write.settle import list_external_writes, settle_head
 
 # A writer that commits all the time may move the branch several times before the rename wins.
 _MAX_ATTEMPTS = 8
