@@ -132,22 +132,17 @@ class BranchRows:
                 noted = self._copied.get(branch_id, ())
                 if branch_id not in self._known or any(_key(one) == _key(table) for one in noted):
                     continue
-                self._database.write(
-                    "INSERT INTO branch_tables (branch_id, bucket_name, table_name, copied_at) VALUES (?, ?, ?, ?)",
-                    [branch_id, table.bucket, table.table, table.copied_at],
-                )
+                row = {"bucket_name": table.bucket, "table_name": table.table, "copied_at": table.copied_at}
+                self._database.insert("branch_tables", {"branch_id": branch_id, **row})
                 self._copied[branch_id] = tuple(sorted((*noted, table), key=_key))
 
     def remove_copied(self, branch_id: str, keys: Iterable[TableKey]) -> None:
+        sql = "DELETE FROM branch_tables WHERE branch_id = ? AND bucket_name = ? AND table_name = ?"
         for key in keys:
             with self._database.turn():
-                self._database.write(
-                    "DELETE FROM branch_tables WHERE branch_id = ? AND bucket_name = ? AND table_name = ?",
-                    [branch_id, key.bucket, key.table],
-                )
-                left = tuple(one for one in self._copied.get(branch_id, ()) if _key(one) != key)
+                self._database.write(sql, [branch_id, key.bucket, key.table])
                 if branch_id in self._copied:
-                    self._copied[branch_id] = left
+                    self._copied[branch_id] = tuple(one for one in self._copied[branch_id] if _key(one) != key)
 
 
 def _key(table: CopiedTable) -> TableKey:

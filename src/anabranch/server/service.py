@@ -134,9 +134,6 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
     )
 
 
-_PREFIX = "project_"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """The number of projects and branches found, the folders that could not be read, and the old file."""
@@ -158,9 +155,9 @@ def rebuild_metadata(settings: Settings) -> Rebuilt:
     projects = branches = 0
     skipped = []
     try:
-        for folder in sorted(settings.data.glob(f"{_PREFIX}*")):
+        for folder in sorted(settings.data.glob("project_*")):
             try:
-                branches += _add_project(database, folder.name.removeprefix(_PREFIX), anabranch.open(folder))
+                branches += _add_project(database, folder.name.removeprefix("project_"), anabranch.open(folder))
             except AnabranchError:
                 # One damaged repository must not prevent the rebuild of the other projects.
                 skipped.append(folder.name)
