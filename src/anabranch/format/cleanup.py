@@ -31,7 +31,6 @@ from anabranch.format.retention import (
     BaseFile,
     CleanupReason,
     CleanupReport,
-    KeptVersions,
     RemovedFile,
     Retention,
     UnusedInBase,
@@ -64,11 +63,13 @@ _REASONS = {
 class Plan:
     """What goes: `manifests` first, oldest first, then `files` below the root, then `in_bases`.
 
+    `kept` are the versions that stay, and `too_young` those of them that stay only because they are young.
     `unused` are all files in bases that no kept version needs, whether they are removed now or not, and `absent` those
     of them that are not there.
     """
 
-    versions: KeptVersions
+    kept: frozenset[VersionKey]
+    too_young: frozenset[VersionKey]
     manifests: Mapping[VersionKey, LayoutFile] = field(default_factory=dict)
     files: tuple[RemovedFile, ...] = ()
     in_bases: tuple[RemovedFile, ...] = ()
@@ -100,15 +101,15 @@ class _Survey:
         self._horizon = now - retention.grace
         self._files: Layout = layout(root)
         self._manifests = manifests_of(self._files)
-        referenced = referenced_versions(root, self._files)
-        self._versions = choose_versions(self._manifests, referenced, retention, now=now)
+        tagged, by_branches = referenced_versions(root, self._files)
+        self._kept, self._too_young = choose_versions(self._manifests, tagged | by_branches, retention, now=now)
         self._needs = read_versions(root, self._files, skips_damaged=True)
         # The branches of a dataset that was copied here read the original. Until it is relocated, the files that
         # they will need look unused.
         for place, needs in self._needs.items():
             if self._manifests[place].has_ref:
                 check_bases(root.on(place[0]), needs.bases)
-        self.damaged = tuple(sorted(set(self._iter_damage(referenced.tagged))))
+        self.damaged = tuple(sorted(set(self._iter_damage(tagged))))
 
     @property
     def bases(self) -> tuple[BasePath, ...]:
@@ -122,7 +123,7 @@ class _Survey:
         return tuple(found.values())
 
     def plan(self, chosen: Mapping[str, BasePath], protected: frozenset[str]) -> Plan:
-        doomed = {place: file for place, file in self._manifests.items() if place not in self._versions.kept}
+        doomed = {place: file for place, file in self._manifests.items() if place not in self._kept}
         unused = self._unused_in_bases()
         # A file that a clone or source needs stays on the record. A later cleanup removes it when the other dataset no
         # longer does.
@@ -135,16 +136,17 @@ class _Survey:
             unused=unused,
             absent=frozenset(file for _, absent in found for file in absent),
             unused_in_bases=tuple(self._iter_left(chosen, unused)),
-            versions=self._versions,
+            kept=self._kept,
+            too_young=self._too_young,
         )
 
     def nothing(self) -> Plan:
-        return Plan(versions=replace(self._versions, kept=frozenset(self._manifests)), damaged=self.damaged)
+        return Plan(kept=frozenset(self._manifests), too_young=self._too_young, damaged=self.damaged)
 
     def _iter_damage(self, tagged: Collection[VersionKey]) -> Iterator[str]:
         """Yield the files of kept versions that are missing or unreadable, and the tagged versions that are gone."""
         there = {file.path for file in self._files.files}
-        for place in self._versions.kept:
+        for place in self._kept:
             manifest = self._manifests[place]
             if manifest.has_ref and place not in self._needs:
                 yield manifest.path
@@ -167,7 +169,7 @@ class _Survey:
 
     def _needed_below(self, protected: frozenset[str]) -> set[str]:
         needed: set[str] = set()
-        for place in self._versions.kept & self._needs.keys():
+        for place in self._kept & self._needs.keys():
             needed |= self._needs[place].below
         real = follow_links(self._root.root)
         others = [below for uri in protected if (below := relative_to(uri, real))]
@@ -184,7 +186,7 @@ class _Survey:
         needed: set[BaseFile] = set()
         for place, needs in self._needs.items():
             named |= needs.elsewhere
-            if place in self._versions.kept:
+            if place in self._kept:
                 needed |= needs.elsewhere
         return frozenset(named - needed)
 
@@ -288,8 +290,8 @@ def _report(plan: Plan, *, dry_run: bool) -> CleanupReport:
         dry_run=dry_run,
         versions=_named(plan.manifests),
         files=(*manifests, *plan.files, *plan.in_bases),
-        kept=len(plan.versions.kept),
-        too_young=len(plan.versions.too_young),
+        kept=len(plan.kept),
+        too_young=len(plan.too_young),
         unused_in_bases=plan.unused_in_bases,
         damaged=plan.damaged,
     )
@@ -337,8 +339,7 @@ class _Sweep:
         """
         for branch in {branch for branch, _ in self._plan.manifests}:
             path = f"{self._root.on(branch).folder}/{VERSION_HINT}".lstrip("/")
-            kept = self._plan.versions.kept
-            newest = max(number for other, number in kept if other == branch and not is_staged(number))
+            newest = max(number for other, number in self._plan.kept if other == branch and not is_staged(number))
             # Without a hint Lance lists the versions, so none is created here.
             if self._store.find_info(path) is None:
                 continue
@@ -349,10 +350,10 @@ class _Sweep:
 
     def _restore_referenced(self, saved: Mapping[VersionKey, bytes]) -> set[VersionKey]:
         """Put back versions that were tagged or branched from since the plan was made; their files are still there."""
-        referenced = referenced_versions(self._root, layout(self._root))
+        tagged, by_branches = referenced_versions(self._root, layout(self._root))
         # A tag or branch may have been created after the plan. Its version is restored from memory; no file of it was
         # removed yet.
-        restored = set(referenced.all & saved.keys())
+        restored = set((tagged | by_branches) & saved.keys())
         paths = {self._plan.manifests[place].path: saved[place] for place in restored}
         for path, data in paths.items():
             self._store.put(path, zlib.decompress(data))

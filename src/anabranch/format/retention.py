@@ -152,14 +152,6 @@ class CleanupReport:
 BaseFile = tuple[FileKind, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptVersions:
-    """The versions that stay, and those of them that stay only because they are young."""
-
-    kept: frozenset[VersionKey]
-    too_young: frozenset[VersionKey]
-
-
 def read_versions(root: Home, files: Layout, *, skips_damaged: bool = False) -> dict[VersionKey, VersionFiles]:
     """Read which files each version needs. Raise CorruptError or NotFoundError for a manifest that cannot be read."""
     reader = FilesReader(root, files)
@@ -177,25 +169,8 @@ def read_versions(root: Home, files: Layout, *, skips_damaged: bool = False) -> 
     return {place: needs for place, needs in found if needs is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Referenced:
-    """The versions that tags name, holds of clones among them, and those that branches were made from.
-
-    `first` are the versions that branches began with, which have the same files. If the metadata of a branch is lost,
-    doctor writes it again from this version, and takes a tree without it for the rest of a deleted branch.
-    """
-
-    tagged: frozenset[VersionKey]
-    forked: frozenset[VersionKey]
-    first: frozenset[VersionKey]
-
-    @property
-    def all(self) -> frozenset[VersionKey]:
-        return self.tagged | self.forked | self.first
-
-
-def referenced_versions(root: Home, files: Layout) -> Referenced:
-    """Read all refs.
+def referenced_versions(root: Home, files: Layout) -> tuple[frozenset[VersionKey], frozenset[VersionKey]]:
+    """Return the versions that tags name, holds of clones among them, and those that branches need.
 
     Raise DamagedFileError if a ref cannot be read: it may name any version.
     """
@@ -209,33 +184,32 @@ def referenced_versions(root: Home, files: Layout) -> Referenced:
     names = [name for file in files.files if (name := tag_of_ref_path(file.path)) is not None]
     tags = in_parallel(lambda name: get_tag(root, name), names)
     branches = in_parallel(lambda name: get_branch(root, name), files.branches)
-    return Referenced(
-        tagged=frozenset((tag.branch, tag.version) for tag in tags),
-        forked=frozenset((info.parent_branch, info.parent_version) for info in branches),
-        first=frozenset((info.name, info.parent_version) for info in branches),
-    )
+    # If the metadata of a branch is lost, doctor writes it again from the version that the branch began with. Without
+    # that version, doctor takes the tree for the rest of a deleted branch.
+    first = ((info.name, info.parent_version) for info in branches)
+    forked = ((info.parent_branch, info.parent_version) for info in branches)
+    return frozenset((tag.branch, tag.version) for tag in tags), frozenset((*forked, *first))
 
 
 def choose_versions(
     manifests: Mapping[VersionKey, LayoutFile],
-    referenced: Referenced,
+    referenced: frozenset[VersionKey],
     retention: Retention,
     *,
     now: datetime,
-) -> KeptVersions:
-    """Decide which versions stay.
+) -> tuple[frozenset[VersionKey], frozenset[VersionKey]]:
+    """Return the versions that stay, and those of them that stay only because they are young.
 
     Always kept are the first and the newest version of each branch, other referenced versions, staged versions (they
     are outside of the history, and no rule of retention speaks of them), and all versions in a tree without a branch,
     which doctor judges.
     """
-    named = referenced.all
     wanted: set[VersionKey] = set()
     young: set[VersionKey] = set()
     ordinary: dict[str | None, dict[int, LayoutFile]] = defaultdict(dict)
     for (branch, version), file in manifests.items():
         # Staged versions are outside the history, and a tree without a ref may be a branch that is being created.
-        if (branch, version) in named or is_staged(version) or not file.has_ref:
+        if (branch, version) in referenced or is_staged(version) or not file.has_ref:
             wanted.add((branch, version))
         if not is_staged(version):
             ordinary[branch][version] = file
@@ -243,7 +217,7 @@ def choose_versions(
             young.add((branch, version))
     for branch, own in ordinary.items():
         wanted.update((branch, version) for version in _retained(own, retention, now))
-    return KeptVersions(kept=frozenset(wanted | young), too_young=frozenset(young - wanted))
+    return frozenset(wanted | young), frozenset(young - wanted)
 
 
 def _retained(manifests: Mapping[int, LayoutFile], retention: Retention, now: datetime) -> set[int]:
