@@ -24,7 +24,6 @@ from anabranch.errors import (
 )
 from anabranch.format.arrow_types import has_own_types
 from anabranch.format.home import Home
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, files_of_version, unknown_base
 from anabranch.format.layout.listing import manifest_of_path
 from anabranch.format.layout.manifest import BasePath, put_next_version, with_base
@@ -179,7 +178,7 @@ def register_base(home: Home, path: str, *, name: str | None, is_dataset_root: b
             put_next_version(home, partial(with_base, path=path, is_dataset_root=is_dataset_root))
             return get_base(list_bases(home), path)
         try:
-            with lance_errors(home.uri, home.storage_options):
+            with home.errors():
                 dataset.add_bases([lance.DatasetBasePath(path, name=name, is_dataset_root=is_dataset_root)])
         except BusyError:
             continue  # another writer added the same one, which the next read finds
@@ -247,7 +246,7 @@ def append_to_base(home: Home, data: Any, *, base: str | int | None = None) -> i
     dataset = home.open()
     target = get_target(home, bases_of(dataset), base)
     rows = as_reader(data) if has_own_types(data) else fit_rows(data, dataset.schema).to_table()
-    with lance_errors(home.uri, home.storage_options):
+    with home.errors():
         written = lance.write_dataset(
             rows,
             dataset,

@@ -17,7 +17,6 @@ from anabranch.format.clone import clone, holds, relocate
 from anabranch.format.doctor import doctor
 from anabranch.format.doctor.findings import DoctorReport
 from anabranch.format.home import Home, VersionRef, refuse_managed
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout import deletion_files, listing
 from anabranch.format.layout.listing import branch_ref_path
 from anabranch.format.layout.manifest import BasePath
@@ -118,7 +117,7 @@ class Dataset:
 
     def version_list(self) -> list[int]:
         """List the ordinary versions of this branch, oldest first."""
-        with lance_errors(self._home.uri, self._home.storage_options):
+        with self._home.errors():
             return sorted(int(ref["version"]) for ref in self._home.open().version_refs())
 
     def versions(self) -> list[refs.VersionInfo]:

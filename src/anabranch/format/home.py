@@ -9,6 +9,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -181,6 +182,10 @@ class Home:
         """The object store rooted at the dataset's root."""
         return open_root(self.root, tuple(self.storage_options.items()))
 
+    def errors(self) -> AbstractContextManager[None]:
+        """Raise one of our errors, which names the home, for whatever Lance raises inside."""
+        return lance_errors(self.uri, self.storage_options)
+
     def lance_options(self) -> dict[str, str] | None:
         # A local dataset may have a base in a remote store, which is reached by the same options.
         return lance_options(self.storage_options) if self.storage_options or not is_local(self.root) else None
@@ -227,7 +232,7 @@ class Home:
 
     def _open(self, version: int | None, base: "lance.LanceDataset | None" = None) -> "lance.LanceDataset":
         try:
-            with lance_errors(self.uri, self.storage_options):
+            with self.errors():
                 # A handle that was opened by itself would read all metadata of the files again.
                 if base is not None and version is not None:
                     return base.checkout_version(version)

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from anabranch.errors import DatasetExistsError, DatasetNotFoundError, ObjectExistsError, StorageError
 from anabranch.format.home import Home, VersionRef
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import files_of_version
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import with_version
@@ -112,7 +111,7 @@ def write_plain_dataset(
     refuse_links(home.root, *home.folders)
     rows = read_rows(data)
     try:
-        with rows.reading() as reader, lance_errors(home.uri, home.storage_options):
+        with rows.reading() as reader, home.errors():
             made = lance.write_dataset(
                 reader,
                 home.uri,

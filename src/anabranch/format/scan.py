@@ -28,7 +28,6 @@ from anabranch.format.arguments import check_columns, checked_limit, require_nam
 from anabranch.format.arrow_types import common_type
 from anabranch.format.bases import fragments_of_base
 from anabranch.format.home import VersionRef
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import COMPUTING, complaint_in, enclosed, find_unknown_column, hint_for
 from anabranch.format.staging.key_hashes import KeyRows
 from anabranch.format.staging.rows import Addresses
@@ -186,7 +185,7 @@ def _list(version_ref: VersionRef, columns: Sequence[str] | None) -> list[str] |
 def filter_errors(version_ref: VersionRef, condition: str | None) -> Iterator[None]:
     """Translate what Lance raises; while a filter is given, a complaint is about the filter."""
     try:
-        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        with version_ref.home.errors():
             yield
     except (DamagedFileError, InvalidExpressionError, SchemaMismatchError, StorageError) as err:
         # Lance quotes the filter, and its names may be words that Lance has for damage.
@@ -286,7 +285,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
     def read(self, scan: "Scan") -> Iterator[pa.RecordBatch]:
         """Read a scan; keep the error if it fails, for callers that get only an engine's message of it."""
         try:
-            with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
+            with self._version_ref.home.errors():
                 for stored in scan.source.to_reader():
                     # Cast first: the filter refers to the types that are shown.
                     batch = self._cast(stored)
@@ -303,7 +302,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         return batch if batch.schema.types == shown.types else batch.cast(shown, safe=False)
 
     def _scan(self, names: Sequence[str], condition: pc.Expression | None = None) -> lance.LanceScanner:
-        with lance_errors(self._version_ref.home.uri, self._version_ref.home.storage_options):
+        with self._version_ref.home.errors():
             return self._opened.scanner(columns=list(names), filter=condition)
 
     def _find_scan(self, names: Sequence[str], condition: pc.Expression) -> lance.LanceScanner | None:

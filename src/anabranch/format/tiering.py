@@ -30,7 +30,6 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, get_base, get_target, label
 from anabranch.format.home import Home, VersionRef, is_staged
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, VersionFiles, resolve_path
 from anabranch.format.layout.listing import VersionKey, layout
 from anabranch.format.layout.manifest import BasePath, put_next_version, without_base
@@ -179,7 +178,7 @@ def _repoint(home: Home, dataset: lance.LanceDataset, plan: _Plan) -> int:
     """
     if not plan.repointed:
         return int(dataset.version)
-    with lance_errors(home.uri, home.storage_options):
+    with home.errors():
         made = lance.LanceDataset.commit(
             dataset,
             lance.LanceOperation.Update(updated_fragments=list(plan.repointed)),

@@ -329,7 +329,7 @@ def _iter_deleted(
     fragments: Sequence[lance.LanceFragment],
     copies: Sequence[lance.LanceFragment],
 ) -> Iterator[Addresses]:
-    with lance_errors(source.home.uri, source.home.storage_options):
+    with source.home.errors():
         for fragment, copy in zip(fragments, copies, strict=True):
             offsets = offsets_in(source.home, dataset, fragment).astype(np.uint64)
             yield np.uint64(copy.fragment_id) << np.uint64(32) | offsets

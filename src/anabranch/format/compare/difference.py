@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from anabranch.errors import NotFoundError
 from anabranch.format.compare.parts import Part, fragments_of, part_of, whole_part
 from anabranch.format.home import VersionRef
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import Offsets, offsets_in
 from anabranch.format.layout.next_manifest import UPDATED_FIELDS
 from anabranch.format.staging.fields import FieldTree
@@ -157,7 +156,7 @@ def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) ->
         return ()
     old, new = _Version(older), _Version(newer)
     found: list[tuple[Part, Part]] = []
-    with lance_errors(older.home.uri, older.home.storage_options):
+    with older.home.errors():
         for pair in difference.reshaped:
             before, after = old.deleted(pair.older), new.deleted(pair.newer)
             filled = np.union1d(

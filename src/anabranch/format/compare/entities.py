@@ -14,7 +14,6 @@ from anabranch.errors import InvalidInputError, KeyConflictError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.arrow_types import WITH_BYTES
 from anabranch.format.home import BoundedCache, HomeKey, VersionRef, new_home_cache
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fields import FieldTree
@@ -119,7 +118,7 @@ def _small_keys(version_ref: VersionRef, names: list[str]) -> _SmallKeys:
     # Those of another key may be kept: a version does not fix which columns are asked for.
     if found is not None and found.rows.column_names == [*names, _ADDRESS]:
         return found
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         dataset = version_ref.open()
         small, others, total = [], [], 0
         for fragment in dataset.get_fragments():
@@ -156,7 +155,7 @@ def _find(
     wanted = {name: _typed(schema, name, value) for name, value in key.items()}
     filters = [_equality(schema.field(name), value) for name, value in wanted.items()]
     known = " AND ".join(text for text in filters if text is not None) or None
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         # `get_fragments` makes an object for each of what may be thousands of fragments.
         named = None if within is None else map(dataset.get_fragment, sorted(within))
         fragments = None if named is None else [fragment for fragment in named if fragment is not None]

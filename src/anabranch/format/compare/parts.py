@@ -16,7 +16,6 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 
 from anabranch.format.arrow_types import WITH_BYTES, read_blobs
 from anabranch.format.home import BoundedCache, HomeKey, VersionRef, new_home_cache
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import Offsets, offsets_in
 from anabranch.format.layout.messages import RowIds
 from anabranch.format.layout.row_versions import find_range
@@ -219,7 +218,7 @@ def iter_parts(
     def read(part: Part) -> pa.Table:
         return _take(fragments, part, names, blobs, with_row_ids=with_row_ids, with_addresses=with_addresses)
 
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         if whole:
             yield from fragments.dataset.scanner(
                 columns=names,
@@ -303,7 +302,7 @@ def take_at(
         part = Part(number, len(offsets), offsets, positions)
         return _take(fragments, part, names, blobs, with_row_ids=False, with_addresses=False)
 
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         found = in_parallel(read, grouped.groups)
     if not found:
         return pa.schema([schema.field(name) for name in names]).empty_table()

@@ -20,7 +20,6 @@ from anabranch.errors import (
 from anabranch.format.bases import check_bases, list_entries
 from anabranch.format.doctor.findings import FindingKind
 from anabranch.format.home import Home, is_staged
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.deletion_files import read_deletion_file
 from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
 from anabranch.format.layout.listing import (
@@ -175,7 +174,7 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
 def _with_contents(about: VersionFacts, home: Home, files: tuple[NeededFile, ...]) -> VersionFacts:
     """Return all facts about a version that may be opened."""
     dataset = home.open(about.version)
-    with lance_errors(home.uri, home.storage_options):
+    with home.errors():
         rows = int(dataset.count_rows())
     origin = None
     # The transaction that records the origin may be gone, and then it is not known.

@@ -357,7 +357,7 @@ class VersionInfo:
 def list_versions(home: Home) -> tuple[VersionInfo, ...]:
     """List the versions of a branch, oldest first."""
     tags, branches = list_tags(home.on(None)), list_branches(home.on(None))
-    with lance_errors(home.uri, home.storage_options):
+    with home.errors():
         found: Any = home.open().versions()
     return tuple(
         VersionInfo(
@@ -402,7 +402,7 @@ def restore_version(home: Home, version: int) -> int:
 
 
 def _commit_restore(home: Home, newest: lance.LanceDataset, version: int) -> lance.LanceDataset:
-    with lance_errors(home.uri, home.storage_options):
+    with home.errors():
         return lance.LanceDataset.commit(
             newest,
             lance.LanceOperation.Restore(version),

@@ -9,7 +9,6 @@ import pyarrow as pa
 from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.home import VersionRef
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.expressions import (
     DEFAULT,
     computed_types,
@@ -62,7 +61,7 @@ def add_columns(
     if not dataset.get_fragments():
         return _stage_empty(version_ref, dataset, pa.schema([pa.field(f.name, f.type) for f in planned]))
     with (
-        lance_errors(version_ref.home.uri, version_ref.home.storage_options),
+        version_ref.home.errors(),
         expression_errors(dataset, *columns.values()),
     ):
         expressions = {name: enclosed(expression) for name, expression in columns.items()}
@@ -182,7 +181,7 @@ def _check_change(
     # A projection changes only the schema and reads no rows, so nulls must be searched for here.
     if change.nullable is False and field.nullable:
         path = ".".join(f"`{part}`" for part in change.path.split("."))
-        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        with version_ref.home.errors():
             nulls = dataset.count_rows(filter=f"{path} IS NULL")
         if nulls:
             raise SchemaMismatchError(f"column {change.path!r} holds {nulls} nulls", hint="fill them first")
@@ -222,7 +221,7 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
             raise
 
     try:
-        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        with version_ref.home.errors():
             merged = [fragment.merge_columns(cast, columns=list(casts)) for fragment in fragments]
     except AnabranchError:
         if failures:

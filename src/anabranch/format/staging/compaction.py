@@ -20,7 +20,6 @@ from lance.optimize import Compaction, CompactionTask, RewriteResult
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format.bases import bases_of, get_target
 from anabranch.format.home import Home, VersionRef
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
 from anabranch.format.layout.manifest import BasePath, inherited_indices, put_next_version, with_own_indices
 from anabranch.format.staging.indices import rebuild_indices, require_rebuildable
@@ -62,14 +61,14 @@ def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = 
     dataset = version_ref.open()
     # Every index is built again afterwards. Refuse before rows are rewritten if one of them cannot be.
     require_rebuildable(dataset)
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         plan = Compaction.plan(dataset, {"target_rows_per_fragment": target_rows_per_fragment})
         return tuple(RewriteTask(pickle.dumps(task)) for task in plan.tasks)
 
 
 def rewrite_fragments(version_ref: VersionRef, task: RewriteTask) -> RewrittenFragments:
     """Write the rows of a task's fragments as new ones, which are not visible yet."""
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         done = pickle.loads(task.data).execute(version_ref.open())  # noqa: S301 - our own, from plan_compaction
         return RewrittenFragments(pickle.dumps(done))
 
@@ -109,7 +108,7 @@ def compact_bases(home: Home, *, target_rows: int = 1 << 20) -> CompactReport:
     """
     for _ in range(_ATTEMPTS):
         try:
-            with lance_errors(home.uri, home.storage_options):
+            with home.errors():
                 return _compact(home, home.open(), target_rows)
         except BusyError:
             continue  # no version names what was written

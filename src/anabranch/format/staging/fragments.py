@@ -16,7 +16,6 @@ from lance.schema import LanceSchema
 
 from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
 from anabranch.format.home import BoundedCache, VersionRef, is_staged
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import new_data_file
 from anabranch.format.layout.next_manifest import ChangedRows
 from anabranch.format.staging.fields import FieldTree, check_columns, describe_schema, field_messages
@@ -102,7 +101,7 @@ def write_fragments(
     rows = read_rows(data) if for_overwrite else fit_rows(data, dataset.schema)
     # Lance numbers the columns of an overwrite from 0, not by the ids that the table has now.
     fields = LanceSchema.from_pyarrow(rows.schema) if for_overwrite else dataset.lance_schema
-    with rows.reading() as reader, lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with rows.reading() as reader, version_ref.home.errors():
         written = lance_write_fragments(
             reader,
             dataset,
@@ -117,7 +116,7 @@ def write_rows(version_ref: VersionRef, dataset: lance.LanceDataset, rows: Rows)
     first = list(islice(rows.batches, 2))
     if not first:
         return []  # Lance would write an empty file.
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         if len(first) == 1 and is_local(version_ref.home.uri) and _is_small_and_plain(first[0]):
             written = _write_file(version_ref, dataset, rows.schema, first[0].columns)
             if written is not None:
@@ -198,7 +197,7 @@ def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, 
     """Stage rows that `copy_rows` returned. Return the new version and its new data files."""
     home = version_ref.home
     dataset = home.open(version_ref.version)
-    with lance_errors(home.uri, home.storage_options):
+    with home.errors():
         # Return this metadata: if another writer publishes first, it is staged again. Lance refuses fragments that
         # were read back from a version.
         written = lance_write_fragments(rows, dataset, mode="append")

@@ -15,7 +15,6 @@ from lance.dataset import Index
 from anabranch.errors import AnabranchError, CorruptError, InvalidInputError, SchemaMismatchError, StorageError
 from anabranch.format.arguments import check_columns
 from anabranch.format.home import VersionRef
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import alone, stage
 from anabranch.format.staging.notes import WANTED_INDICES, annotate
@@ -319,7 +318,7 @@ class IndexRecipe:
         try:
             if kind in (IndexKind.IVF_PQ, IndexKind.IVF_HNSW_PQ):
                 arguments = _with_numbers(dataset, self.column, arguments)
-            with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+            with version_ref.home.errors():
                 # Building an index locks the handle, and other threads use the shared one.
                 dataset = alone(dataset)
                 built = dataset.create_index_uncommitted(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import read_blobs
 from anabranch.format.home import VersionRef
-from anabranch.format.lance_errors import iter_batches, lance_errors
+from anabranch.format.lance_errors import iter_batches
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fragments import copy_rows, write_rows
 from anabranch.format.staging.incoming import Rows, as_reader, cast_column, fit_rows, require_columns
@@ -131,7 +131,7 @@ def find_taken_keys(
 
     def read() -> Iterator[pa.RecordBatch]:
         if fragments is None or fragments:  # no fragments would mean all to Lance
-            with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+            with version_ref.home.errors():
                 yield from iter_batches(dataset, columns=list(keys), fragments=fragments)
 
     # Only the rows are split into passes by their count. The others are read in each pass, whatever their number.
@@ -235,7 +235,7 @@ def _match(
             with_row_id=True,
             with_row_address=True,
         )
-        with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+        with version_ref.home.errors():
             for part in _slices(batches):
                 joined = part.join(wanted, keys=list(keys), join_type="inner")
                 found.append(joined.select([_POSITION, "_rowid", "_rowaddr"]))
@@ -300,7 +300,7 @@ def _missing_values(
     """What the matched rows hold in the columns that the data does not bring."""
     if not missing or not len(matched.row_ids):
         return None
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         blobs = [name for name in missing if name in version_ref.blob_columns]
         plain = [name for name in missing if name not in blobs]
         found = dict.fromkeys(missing)

@@ -17,7 +17,6 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from anabranch.errors import DamagedFileError, DatasetExistsError, ExternalWriteError, InvalidInputError, NotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, VersionRef, is_staged, new_home_cache
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import manifest_of_path
 from anabranch.format.layout.manifest import (
     ManifestParts,
@@ -285,7 +284,7 @@ def alone(opened: "lance.LanceDataset") -> "lance.LanceDataset":
 
 def find_transaction(home: Home, opened: "lance.LanceDataset", version: int) -> "lance.Transaction | None":
     """Return the transaction that made a version; None if it has none, or one that Lance cannot show."""
-    with lance_errors(home.uri, home.storage_options):
+    with home.errors():
         try:
             return alone(opened).read_transaction(version)
         except TypeError:
@@ -325,7 +324,7 @@ def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
     check_columns(schema)
     refuse_links(home.root, *home.folders)
     try:
-        with lance_errors(home.uri, home.storage_options):
+        with home.errors():
             made = lance.write_dataset(
                 schema.empty_table(),
                 home.uri,
@@ -350,7 +349,7 @@ def stage(
     """Commit a change on top of a pinned version, outside the history."""
     import lance
 
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         # Only a detached commit is never rebased. Lance silently puts an ordinary one on top of concurrent commits.
         made = lance.LanceDataset.commit(base, change, read_version=version_ref.version, detached=True)
     version_ref.home.remember(made.version, made)

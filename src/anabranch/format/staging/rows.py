@@ -13,7 +13,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.format.arrow_types import WITH_BYTES, find_blobs
 from anabranch.format.home import VersionRef
-from anabranch.format.lance_errors import iter_batches, lance_errors
+from anabranch.format.lance_errors import iter_batches
 from anabranch.format.layout.deletion_files import offsets_in, write_deletion_file
 from anabranch.format.layout.next_manifest import ChangedRows
 from anabranch.format.staging.expressions import (
@@ -62,7 +62,7 @@ def find_rows(version_ref: VersionRef, predicate: str) -> Addresses:
     """Return the addresses of the rows for which the predicate is true."""
     dataset = version_ref.open()
     check_predicate(dataset, predicate)
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options), expression_errors(dataset, predicate):
+    with version_ref.home.errors(), expression_errors(dataset, predicate):
         batches = iter_batches(dataset, columns=[], filter=enclosed(predicate), with_row_address=True)
         return join_addresses([batch.column(_ROW_ADDRESS).to_numpy() for batch in batches])
 
@@ -101,7 +101,7 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     # The ids and addresses are recorded while the rows are written, so they are complete only after this line.
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):  # the old rows are read here, too
+    with version_ref.home.errors():  # the old rows are read here, too
         written = write_rows(version_ref, dataset, Rows(schema=schema, batches=changed()))
     return replace_at(
         version_ref,
@@ -251,7 +251,7 @@ def delete_at(
     """Stage the table without the rows at these addresses; the predicate is only noted in the transaction."""
     if not len(addresses):
         return RowsChanged(version_ref=version_ref)
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         left, gone = _cut(version_ref, dataset, addresses)
         staged = stage(dataset, version_ref, lance.LanceOperation.Delete(left, gone, predicate))
     return RowsChanged(version_ref=staged, deleted=len(addresses))
@@ -292,7 +292,7 @@ def _replace(
         return RowsChanged(version_ref=version_ref)
     inserted = sum(fragment.physical_rows for fragment in written) - moved
     all_columns, deleted = dataset.schema.names, len(addresses) - moved
-    with lance_errors(version_ref.home.uri, version_ref.home.storage_options):
+    with version_ref.home.errors():
         left, gone = _cut(version_ref, dataset, addresses)
         # All rows only got new values in some columns.
         is_update = not inserted and not deleted and len(changed_columns) < len(all_columns)

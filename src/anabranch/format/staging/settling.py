@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from anabranch.errors import BranchExistsError, CorruptError, DamagedFileError, VersionNotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, VersionRef, is_staged, new_home_cache
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import (
     FileKind,
     files_of_fragment,
@@ -266,7 +265,7 @@ def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
     # It may be out of date. Then the put of the next number fails, and the search starts again without it.
     number = known = _NEWEST.find((home, None))
     if number is None or number < at_least:
-        with lance_errors(home.uri, home.storage_options):
+        with home.errors():
             number = int(home.open(version).latest_version)
     try:
         found = find_manifest(home, number)
