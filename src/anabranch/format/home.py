@@ -258,10 +258,7 @@ class Home:
             raise DamagedFileError(err.problem, hint=_REPAIR) from err
         except DatasetNotFoundError:
             raise self._missing() from None
-        return self._refuse_zeros(opened, version)
-
-    def _refuse_zeros(self, opened: "lance.LanceDataset", version: int | None) -> "lance.LanceDataset":
-        """Refuse a manifest full of zeros, as a power loss may leave it: Lance opens it as a table without rows."""
+        # A manifest full of zeros, as a power loss may leave it, is a table without rows to Lance.
         if opened.version == 0:
             name = "the newest version" if version is None else f"version {version}"
             raise DamagedFileError(f"{name} of dataset {self.uri!r} is damaged: its manifest is empty", hint=_REPAIR)

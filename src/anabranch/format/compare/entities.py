@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import lance
 import pyarrow as pa
@@ -28,8 +28,7 @@ _MOST_KEYS = 1_000_000
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SmallKeys:
+class _SmallKeys(NamedTuple):
     """The keys and addresses of all rows in small fragments of a version, and the ids of its other fragments."""
 
     rows: pa.Table
@@ -57,15 +56,11 @@ class Sighting:
 
 def read_contents_of(version_ref: VersionRef) -> Contents:
     """What a version is made of, without opening it."""
-    return read_contents(read_manifest_of(version_ref), name=_path_of(version_ref))
+    return read_contents(read_manifest_of(version_ref), name=version_ref.home.manifest_path(version_ref.version))
 
 
 def read_manifest_of(version_ref: VersionRef) -> bytes:
-    return version_ref.home.store().get(_path_of(version_ref))
-
-
-def _path_of(version_ref: VersionRef) -> str:
-    return version_ref.home.manifest_path(version_ref.version)
+    return version_ref.home.store().get(version_ref.home.manifest_path(version_ref.version))
 
 
 def find_renamed(older: Contents, newer: Contents) -> dict[str, str]:
@@ -97,7 +92,9 @@ def _find_in_all(version_ref: VersionRef, key: Mapping[str, Any], contents: Cont
 
     After many small commits, a search would open thousands of fragments of a few rows, which takes most of its time.
     """
-    if len(contents.fragments) < _MANY_FRAGMENTS or _has_index(version_ref, key):
+    indices = () if len(contents.fragments) < _MANY_FRAGMENTS else version_ref.open().describe_indices()
+    has_index = any(not key.keys().isdisjoint(index.field_names) for index in indices)
+    if len(contents.fragments) < _MANY_FRAGMENTS or has_index:
         return _find(version_ref, key, with_address=True)
     wanted = {name: _typed(version_ref.schema, name, value) for name, value in key.items()}
     known = _small_keys(version_ref, list(key))
@@ -105,10 +102,6 @@ def _find_in_all(version_ref: VersionRef, key: Mapping[str, Any], contents: Cont
     # All of them, and not only the first: a key that is repeated is an error.
     within = {*known.others, *(address >> 32 for address in addresses)}
     return _find(version_ref, key, within=within, with_address=True)
-
-
-def _has_index(version_ref: VersionRef, key: Mapping[str, Any]) -> bool:
-    return any(not key.keys().isdisjoint(index.field_names) for index in version_ref.open().describe_indices())
 
 
 def _small_keys(version_ref: VersionRef, names: list[str]) -> _SmallKeys:

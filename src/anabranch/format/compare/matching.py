@@ -44,24 +44,20 @@ _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
 
 def can_match(kind: pa.DataType) -> bool:
     """Return whether a column of this type can be part of a key here."""
-    # Extension types of Python have no hash, by which results are kept.
-    return _can_match(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
+    if isinstance(kind, pa.BaseExtensionType):
+        return can_match(kind.storage_type)
+    return can_match(kind.value_type) if pa.types.is_dictionary(kind) else _is_plain(kind)
 
 
 @lru_cache(maxsize=256)
-def _can_match(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return can_match(kind.value_type)
+def _is_plain(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in _PLAIN)
 
 
 def can_compare(kind: pa.DataType) -> bool:
     """Return whether values of this type can be compared here."""
-    return _can_compare(kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind)
-
-
-@lru_cache(maxsize=256)
-def _can_compare(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return can_compare(kind.storage_type)
     if pa.types.is_nested(kind):
         return all(can_compare(kind.field(number).type) for number in range(kind.num_fields))
     return pa.types.is_null(kind) or can_match(kind)

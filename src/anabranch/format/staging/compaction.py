@@ -12,10 +12,10 @@ import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import lance
-from lance.optimize import Compaction, CompactionTask, RewriteResult
+from lance.optimize import Compaction, CompactionTask
 
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format.bases import bases_of, get_target
@@ -86,8 +86,6 @@ def stage_rewritten(version_ref: VersionRef, rewritten: Sequence[RewrittenFragme
     return rebuild_indices(stage(version_ref.open(), version_ref, lance.LanceOperation.Rewrite(groups, [])))
 
 
-T = TypeVar("T")
-
 _ATTEMPTS = 10
 
 
@@ -147,11 +145,9 @@ def _writable(home: Home, bases: Iterable[BasePath]) -> dict[int, BasePath]:
     return found
 
 
-def _split_by_base(
-    task: CompactionTask, writable: Mapping[int, BasePath]
-) -> list[tuple[BasePath | None, CompactionTask]]:
+def _split_by_base(task: Any, writable: Mapping[int, BasePath]) -> list[tuple[BasePath | None, CompactionTask]]:
     """One task for each base, without those that have nothing to merge or drop; None is the own root."""
-    whole = _to_json(task)
+    whole = json.loads(task.json())
     parts: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
     for fragment in whole["task"]["fragments"]:
         base_id = fragment["files"][0]["base_id"]
@@ -159,7 +155,7 @@ def _split_by_base(
     return [
         (
             None if base_id is None else writable[base_id],
-            _from_json(CompactionTask, {**whole, "task": {**whole["task"], "fragments": fragments}}),
+            task.from_json(json.dumps({**whole, "task": {**whole["task"], "fragments": fragments}})),
         )
         for base_id, fragments in parts.items()
         # Lance planned the task for several bases together. What is left of it in one base may be a single whole
@@ -168,11 +164,11 @@ def _split_by_base(
     ]
 
 
-def _put_in_base(home: Home, result: RewriteResult, target: BasePath | None, copier: DataFileCopier) -> RewriteResult:
+def _put_in_base(home: Home, result: Any, target: BasePath | None, copier: DataFileCopier) -> Any:
     """Carry what Lance wrote into the own root over to the base; nothing points to it yet."""
     if target is None:
         return result
-    written = _to_json(result)
+    written = json.loads(result.json())
     for file in [file for fragment in written["new_fragments"] for file in fragment["files"]]:
         source, aim = (
             resolve_path(file["path"], FileKind.DATA, base_id, bases={target.id: target}, dataset_root=home.uri)
@@ -181,19 +177,7 @@ def _put_in_base(home: Home, result: RewriteResult, target: BasePath | None, cop
         # Lance writes compacted files into the own root only. No version names them yet, so they can be moved.
         copier.move(source, aim)
         file["base_id"] = target.id
-    return _from_json(RewriteResult, written)
-
-
-# Lance's stubs do not know that its tasks and results travel as JSON.
-
-
-def _to_json(value: Any) -> dict[str, Any]:
-    return dict(json.loads(value.json()))
-
-
-def _from_json(kind: type[T], value: dict[str, Any]) -> T:
-    made: T = kind.from_json(json.dumps(value))  # type: ignore[attr-defined]
-    return made
+    return result.from_json(json.dumps(written))
 
 
 def copy_inherited_indices(home: Home) -> bool:

@@ -231,16 +231,14 @@ def find_unknown_column(
     The message quotes the expression first, which may contain anything, so the last match counts.
     """
     if named := _NAMED.findall(message):
-        name = _unquoted(named[-1])
+        name = named[-1]
+        if name.startswith('"'):
+            name = name[1:-1].replace('""', '"')
         hint = _hint(name, columns(), expressions)
         return InvalidExpressionError(f"{prefix}: there is no column {name!r}", hint=hint, details={"column": name})
     if fields := _IN_STRUCT.findall(message):
         return InvalidExpressionError(f"{prefix}: there is no field {fields[-1]!r} in its column", hint=_SEE_SCHEMA)
     return None
-
-
-def _unquoted(name: str) -> str:
-    return name[1:-1].replace('""', '"') if name.startswith('"') else name
 
 
 def _hint(name: str, columns: Sequence[str], expressions: Sequence[str]) -> str:

@@ -71,7 +71,7 @@ class WrittenFragment:
     @classmethod
     def from_json(cls, text: str) -> "WrittenFragment":
         found = json.loads(text)
-        return cls(metadata=found["metadata"], rows=found["rows"], fingerprint=Fingerprint(**found["fingerprint"]))
+        return cls(**{**found, "fingerprint": Fingerprint(**found["fingerprint"])})
 
 
 def require_files(version_ref: VersionRef, fragments: Sequence[WrittenFragment]) -> None:
@@ -117,18 +117,14 @@ def write_rows(version_ref: VersionRef, dataset: lance.LanceDataset, rows: Rows)
     if not first:
         return []  # Lance would write an empty file.
     with version_ref.home.errors():
-        if len(first) == 1 and is_local(version_ref.home.uri) and _is_small_and_plain(first[0]):
+        is_small = len(first) == 1 and 0 < len(first[0]) <= _FEW_ROWS and first[0].nbytes <= _FEW_BYTES
+        is_plain = all(any(is_kind(field.type) for is_kind in _PLAIN_TYPES) for field in first[0].schema)
+        if is_small and is_plain and is_local(version_ref.home.uri):
             written = _write_file(version_ref, dataset, rows.schema, first[0].columns)
             if written is not None:
                 return [written]
         with replace(rows, batches=chain(first, rows.batches)).reading() as reader:
             return list(lance_write_fragments(reader, dataset, mode="append"))
-
-
-def _is_small_and_plain(batch: pa.RecordBatch) -> bool:
-    if not 0 < len(batch) <= _FEW_ROWS or batch.nbytes > _FEW_BYTES:
-        return False
-    return all(any(is_plain(field.type) for is_plain in _PLAIN_TYPES) for field in batch.schema)
 
 
 def _write_file(
@@ -268,16 +264,12 @@ def fingerprint(version_ref: VersionRef, dataset: lance.LanceDataset, fields: La
     # All three decide where a file is searched: files in a dataset root are in its `data` folder, others directly in
     # the base.
     bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
-    return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=_digest_of_fields(fields))
-
-
-def _digest_of_fields(schema: LanceSchema) -> str:
-    messages = field_messages(schema)
-    known = _DIGESTS.find(messages)
-    if known is None:
-        known = _digest(describe_schema(schema))
-        _DIGESTS.keep(messages, known)
-    return known
+    messages = field_messages(fields)
+    digest = _DIGESTS.find(messages)
+    if digest is None:
+        digest = _digest(describe_schema(fields))
+        _DIGESTS.keep(messages, digest)
+    return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=digest)
 
 
 def _digest(value: object) -> str:

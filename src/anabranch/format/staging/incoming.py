@@ -24,17 +24,11 @@ def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     Spark and other senders of Arrow's stream format keep borders of 8 bytes only.
     """
-    columns = batch.columns
-    arrays = [_aligned(column) for column in columns]
-    if all(new is old for new, old in zip(arrays, columns, strict=True)):
-        return batch
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-
-
-def _aligned(column: pa.Array) -> pa.Array:
-    if not _has_decimals(column.type) or all(b is None or b.address % _BYTES == 0 for b in column.buffers()):
-        return column
-    return pa.concat_arrays([column, column.slice(0, 0)])  # of one array alone it would make no copy
+    for number, column in enumerate(batch.columns):
+        if _has_decimals(column.type) and any(b is not None and b.address % _BYTES for b in column.buffers()):
+            copied = pa.concat_arrays([column, column.slice(0, 0)])  # of one array alone it would make no copy
+            batch = batch.set_column(number, batch.schema.field(number), copied)
+    return batch
 
 
 def _has_decimals(kind: pa.DataType) -> bool:
