@@ -129,7 +129,7 @@ def _check(options: Mapping[str, str]) -> None:
     """Raise InvalidInputError for options that would make obstore or Lance panic instead of raising an error."""
     durability_of(options)
     for key, value in options.items():
-        if not all(_is_text(part) for part in (key, value)):
+        if not all(isinstance(part, str) for part in (key, value)):
             raise InvalidInputError(
                 f"storage option {key!r} must be a string, got {type(value).__name__}",
                 hint="pass keys and values as strings",
@@ -144,10 +144,6 @@ def _check(options: Mapping[str, str]) -> None:
             raise InvalidInputError(
                 f"storage option {key!r} must be an integer, got {value!r}", hint="pass a number of at most 9 digits"
             )
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def redact(text: str, options: Mapping[str, str]) -> str:

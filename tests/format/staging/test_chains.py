@@ -21,7 +21,6 @@ from anabranch.format.staging import (
     compact,
     create_empty,
     delete,
-    delete_keys,
     drop_columns,
     find_existing_keys,
     fork,
@@ -166,7 +165,7 @@ class Chain(RuleBasedStateMachine):
 
     @rule(keys=st.lists(IDS, max_size=3))
     def delete_by_key(self, keys: list[int]) -> None:
-        result = delete_keys(self.version_ref, pa.table({"id": pa.array(keys, pa.int64())}), ["id"])
+        result = delete(self.version_ref, f"id IN ({', '.join(map(str, keys)) or 'NULL'})")
         self.changed(result.version_ref, {key: row for key, row in self.model.rows.items() if key not in keys})
 
     @rule()

@@ -14,7 +14,6 @@ from anabranch.format.staging import (
     append,
     compact,
     delete,
-    delete_keys,
     drop_columns,
     fork,
     index,
@@ -45,7 +44,7 @@ def test_every_recipe_works_without_stable_row_ids(location: Location) -> None:
     at = update(at, {"v": "5.0"}, where="id IN (2, 20)").version_ref
     at = upsert(at, rows([3, 30], v=5.0), ["id"]).version_ref
     at = upsert(at, pa.table({"id": [4, 31], "v": [5.0, 5.0]}), ["id"]).version_ref
-    at = delete_keys(delete(at, "id = 5").version_ref, pa.table({"id": [6]}), ["id"]).version_ref
+    at = delete(delete(at, "id = 5").version_ref, "id = 6").version_ref
     assert ids(at, "v = 5.0") == [2, 3, 4, 20, 30, 31]
     assert ids(at, "id IN (1, 2, 3, 4, 5, 6, 7, 20, 30, 31)") == [2, 3, 4, 7, 20, 30, 31]
     at = add_columns(at, {"w": "id * 2"})

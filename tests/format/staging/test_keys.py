@@ -13,7 +13,6 @@ from anabranch.format.staging import (
     VersionRef,
     append,
     create_empty,
-    delete_keys,
     find_existing_keys,
     index,
     upsert,
@@ -111,13 +110,6 @@ def test_bad_keys_are_refused(location: Location, keys: list[str], error: type[E
 def test_data_without_its_key_is_refused(location: Location) -> None:
     with pytest.raises(SchemaMismatchError, match="no key column 'id'"):
         upsert(new_table(location), pa.table({"s": ["x"]}), ["id"])
-
-
-def test_delete_keys_ignores_what_is_not_there_and_what_is_given_twice(location: Location) -> None:
-    version_ref = new_table(location, [1, 2], [3])
-    result = delete_keys(version_ref, pa.table({"id": [3, 1, 3, 99]}), ["id"])
-    assert (result.deleted, ids(result.version_ref)) == (2, [2])
-    assert delete_keys(version_ref, pa.table({"id": [77]}), ["id"]) == RowsChanged(version_ref=version_ref)
 
 
 def test_existing_keys_are_found(location: Location) -> None:

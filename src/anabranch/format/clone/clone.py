@@ -50,7 +50,7 @@ from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_
 from anabranch.format.refs.refs import get_branch, get_tag
 from anabranch.format.staging.fragments import as_new_fragment
 from anabranch.format.staging.manifests import Origin, stage
-from anabranch.format.staging.rows import Addresses, delete_at, join_addresses
+from anabranch.format.staging.rows import Addresses, delete_rows, join_addresses
 from anabranch.format.staging.settling import give_ordinary_version
 from anabranch.ids import MAIN
 from anabranch.storage import copy_between, copy_verified, in_parallel, is_below_file, open_store
@@ -313,7 +313,7 @@ def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
     copied = staged.open()
     gone = join_addresses(list(_iter_deleted(source, dataset, fragments, copied.get_fragments())))
-    return delete_at(staged, copied, gone, predicate="rows deleted before the copy").version_ref
+    return delete_rows(staged, gone)
 
 
 def _copied(fragment: lance.LanceFragment) -> dict[str, object]:

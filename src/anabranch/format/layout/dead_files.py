@@ -303,19 +303,15 @@ def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:
     home = branch_of_ref_path(file.path)
     if home is None:
         return 0 if file.kind in MANIFESTS else 1
-    return 2 + _DEEPEST - min(_DEEPEST, sum(1 for _ in _ancestors(home, parents)))
+    # Damaged metadata could make two branches parents of each other.
+    ancestors: set[str] = set()
+    above = parents.get(home)
+    while above is not None and above not in ancestors:
+        ancestors.add(above)
+        above = parents.get(above)
+    return 2 + _DEEPEST - min(_DEEPEST, len(ancestors))
 
 
 def _is_foreign(home: str | None) -> bool:
     """Whether a branch is external: ours have names that end with a ULID."""
     return home is not None and _OWN_HOME.fullmatch(home) is None
-
-
-def _ancestors(home: str, parents: Mapping[str, str | None]) -> Iterator[str]:
-    # Damaged metadata could make two branches parents of each other.
-    seen: set[str] = set()
-    above = parents.get(home)
-    while above is not None and above not in seen:
-        yield above
-        seen.add(above)
-        above = parents.get(above)

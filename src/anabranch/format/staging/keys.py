@@ -1,4 +1,4 @@
-"""Rows found by key: upsert, delete by key, and the check for keys that are there already."""
+"""Rows found by key: upsert, and the check for keys that are there already."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fragments import copy_rows, write_rows
 from anabranch.format.staging.incoming import Rows, as_reader, cast_column, fit_rows, require_columns
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared, repeated_in
-from anabranch.format.staging.rows import Addresses, RowsChanged, delete_at, replace_at
+from anabranch.format.staging.rows import Addresses, RowsChanged, replace_at
 
 
 def are_surely_unique(rows: pa.Table) -> bool:
@@ -79,16 +79,6 @@ def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChang
         addresses=matched.addresses,
         changed_columns=given.column_names,
     )
-
-
-def delete_keys(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChanged:
-    """Stage the table without the rows of these keys; keys that are not there are no error."""
-    dataset = version_ref.open()
-    given = _read_given(dataset, data, keys).select(keys)
-    # A key that is given twice would match its row twice, and count it as deleted twice.
-    distinct = given.group_by(list(keys)).aggregate([])
-    matched = _match(version_ref, dataset, distinct, keys, once=False)
-    return delete_at(version_ref, dataset, matched.addresses, predicate=f"{len(distinct)} keys of {', '.join(keys)}")
 
 
 def find_existing_keys(
@@ -241,7 +231,7 @@ def _match(
                 found.append(joined.select([_POSITION, "_rowid", "_rowaddr"]))
     all_found = pa.concat_tables(found).sort_by("_rowaddr").combine_chunks()
     positions = all_found.column(_POSITION)
-    # One new row cannot replace two rows of the same key. A delete removes both.
+    # One new row cannot replace two rows of the same key.
     if once and len(pc.unique(positions)) < len(positions):
         twice = pc.value_counts(positions).to_pylist()
         first = next(entry["values"] for entry in twice if entry["counts"] > 1)

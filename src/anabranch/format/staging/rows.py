@@ -55,7 +55,7 @@ class RowBatch:
 
 def delete(version_ref: VersionRef, predicate: str) -> RowsChanged:
     """Stage the table without the rows for which the predicate is true."""
-    return delete_at(version_ref, version_ref.open(), find_rows(version_ref, predicate), predicate=predicate)
+    return _delete_at(version_ref, find_rows(version_ref, predicate), predicate=predicate)
 
 
 def find_rows(version_ref: VersionRef, predicate: str) -> Addresses:
@@ -175,7 +175,7 @@ def write_moved_rows(
 
 def delete_rows(version_ref: VersionRef, addresses: Addresses) -> VersionRef:
     """Stage the table without the rows at these addresses."""
-    return delete_at(version_ref, version_ref.open(), addresses, predicate=_BY_ADDRESS).version_ref
+    return _delete_at(version_ref, addresses, predicate=_BY_ADDRESS).version_ref
 
 
 def replace_written(
@@ -245,12 +245,11 @@ def _give_ids(written: Sequence[FragmentMetadata], row_ids: Addresses) -> None:
         at += fragment.physical_rows
 
 
-def delete_at(
-    version_ref: VersionRef, dataset: lance.LanceDataset, addresses: Addresses, *, predicate: str
-) -> RowsChanged:
+def _delete_at(version_ref: VersionRef, addresses: Addresses, *, predicate: str) -> RowsChanged:
     """Stage the table without the rows at these addresses; the predicate is only noted in the transaction."""
     if not len(addresses):
         return RowsChanged(version_ref=version_ref)
+    dataset = version_ref.open()
     with version_ref.home.errors():
         left, gone = _cut(version_ref, dataset, addresses)
         staged = stage(dataset, version_ref, lance.LanceOperation.Delete(left, gone, predicate))
