@@ -17,7 +17,7 @@ from anabranch.format.clone import clone, holds, relocate
 from anabranch.format.doctor import doctor
 from anabranch.format.doctor.findings import DoctorReport
 from anabranch.format.home import Home, VersionRef, refuse_managed
-from anabranch.format.layout import deletion_files, listing
+from anabranch.format.layout import fragment_rows, listing
 from anabranch.format.layout.listing import branch_ref_path
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.refs import branches, refs
@@ -371,9 +371,9 @@ class Dataset:
         """Classify every file of the dataset, all branches included."""
         return listing.layout(self._root)
 
-    def deleted_offsets(self, fragment_id: int) -> deletion_files.Offsets:
+    def deleted_offsets(self, fragment_id: int) -> fragment_rows.Offsets:
         """The rows of a fragment that this handle's version no longer has, as sorted offsets into the fragment."""
-        return deletion_files.deleted_offsets(self._home, self._pinned, fragment_id)
+        return fragment_rows.deleted_offsets(self._home, self._pinned, fragment_id)
 
     def doctor(
         self,

@@ -22,7 +22,7 @@ from anabranch.duck.comparer import default_comparer
 from anabranch.format.compare.difference import ColumnPair
 from anabranch.format.compare.parts import all_parts, part_of
 from anabranch.format.home import Home
-from anabranch.format.layout.deletion_files import offsets_in
+from anabranch.format.layout.fragment_rows import offsets_in
 from anabranch.format.staging import VersionRef
 from anabranch.repo.history import memory_rows
 from anabranch.repo.history.comparer import ColumnTriple, RowComparison, RowMerge, RowSide

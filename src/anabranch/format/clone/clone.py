@@ -43,8 +43,8 @@ from anabranch.format.clone.holds import (
 )
 from anabranch.format.home import Home, VersionRef
 from anabranch.format.lance_errors import lance_errors
-from anabranch.format.layout.deletion_files import offsets_in
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
+from anabranch.format.layout.fragment_rows import offsets_in
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
 from anabranch.format.refs.refs import get_branch, get_tag

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from anabranch.errors import NotFoundError
 from anabranch.format.compare.parts import Part, fragments_of, part_of, whole_part
 from anabranch.format.home import VersionRef
-from anabranch.format.layout.deletion_files import Offsets, offsets_in
+from anabranch.format.layout.fragment_rows import Offsets, offsets_in
 from anabranch.format.layout.next_manifest import UPDATED_FIELDS
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import find_transaction, shown_version

@@ -16,9 +16,8 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 
 from anabranch.format.arrow_types import WITH_BYTES, read_blobs
 from anabranch.format.home import BoundedCache, HomeKey, VersionRef, new_home_cache
-from anabranch.format.layout.deletion_files import Offsets, offsets_in
+from anabranch.format.layout.fragment_rows import Offsets, find_range, offsets_in
 from anabranch.format.layout.messages import RowIds
-from anabranch.format.layout.row_versions import find_range
 from anabranch.storage.requests import in_parallel
 
 

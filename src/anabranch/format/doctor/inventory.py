@@ -20,8 +20,8 @@ from anabranch.errors import (
 from anabranch.format.bases import check_bases, list_entries
 from anabranch.format.doctor.findings import FindingKind
 from anabranch.format.home import Home, is_staged
-from anabranch.format.layout.deletion_files import read_deletion_file
 from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
+from anabranch.format.layout.fragment_rows import read_deletion_file
 from anabranch.format.layout.listing import (
     Layout,
     LayoutFile,

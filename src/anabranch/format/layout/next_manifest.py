@@ -7,7 +7,7 @@ times as long, and needs two versions for the latter, or an Update that reads th
 A settled manifest is the staged one under an ordinary number, with a transaction that covers every step since the
 ordinary version before it. Native Lance writers that read an older version rebase over that transaction. A manifest
 that kept the transaction of its last step only would corrupt the table under a concurrent native delete. It has other
-row versions (`row_versions`).
+row versions (`fragment_rows`).
 """
 
 import copy
@@ -20,8 +20,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from anabranch.format.layout import messages
+from anabranch.format.layout.fragment_rows import Basis, Fragments, clamped_all, settled_fragment
 from anabranch.format.layout.manifest import ManifestParts, join_manifest, read_parts
-from anabranch.format.layout.row_versions import Basis, Fragments, clamped_all, settled_fragment
 
 if TYPE_CHECKING:
     from lance.fragment import FragmentMetadata

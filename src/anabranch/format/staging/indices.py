@@ -74,16 +74,11 @@ class VectorOptions:
     num_sub_vectors: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "metric", checked_metric(self.metric))
-
-
-def checked_metric(metric: Any) -> str:
-    """Return a metric in lower case; raise InvalidInputError if it is unknown."""
-    name = metric.lower() if isinstance(metric, str) else metric
-    name = "l2" if name == "euclidean" else name  # Lance's other word for it
-    if name not in METRICS:
-        raise InvalidInputError(f"unknown metric {metric!r}", hint=f"use {', '.join(METRICS)}")
-    return str(name)
+        name = str(self.metric).lower()
+        name = "l2" if name == "euclidean" else name  # Lance's other word for it
+        if name not in METRICS:
+            raise InvalidInputError(f"unknown metric {self.metric!r}", hint=f"use {', '.join(METRICS)}")
+        object.__setattr__(self, "metric", name)
 
 
 def index(

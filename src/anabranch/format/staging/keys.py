@@ -67,9 +67,11 @@ def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChang
     is_fresh[matched.positions.to_numpy()] = False
     fresh = given.filter(pa.array(is_fresh))
     missing = [name for name in dataset.schema.names if name not in given.column_names]
-    old = _missing_values(version_ref, dataset, matched, missing)
+    replaced = given.take(matched.positions)
+    for name, values in _missing_values(version_ref, dataset, matched, missing).items():
+        replaced = replaced.append_column(name, values)
     # Replaced rows come first, in the order of their addresses: the old row ids are given to the first rows.
-    table = pa.concat_tables([_in_order(given.take(matched.positions), old, dataset), _with_nulls(fresh, dataset)])
+    table = pa.concat_tables([_with_nulls(replaced, dataset), _with_nulls(fresh, dataset)])
     written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=iter(table.to_batches())))
     return replace_at(
         version_ref,
@@ -286,27 +288,19 @@ def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _missing_values(
     version_ref: VersionRef, dataset: lance.LanceDataset, matched: _Matched, missing: Sequence[str]
-) -> pa.Table | None:
-    """What the matched rows hold in the columns that the data does not bring."""
-    if not missing or not len(matched.row_ids):
-        return None
-    with version_ref.home.errors():
+) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """Return the values of the matched rows in the columns that the data does not bring."""
+    found: dict[str, pa.Array | pa.ChunkedArray] = {}
+    if len(matched.row_ids):
         blobs = [name for name in missing if name in version_ref.blob_columns]
         plain = [name for name in missing if name not in blobs]
-        found = dict.fromkeys(missing)
-        if plain:
-            taken = dataset._take_rows(matched.row_ids.tolist(), columns=plain)
-            found |= dict(zip(plain, taken.columns, strict=True))
-        for name in blobs:
-            found[name] = cast_column(read_blobs(dataset, name, matched.addresses), dataset.schema.field(name))
-        return pa.table(found)
-
-
-def _in_order(given: pa.Table, old: pa.Table | None, dataset: lance.LanceDataset) -> pa.Table:
-    if old is None:
-        return _with_nulls(given, dataset)
-    columns = [given.column(n) if n in given.column_names else old.column(n) for n in dataset.schema.names]
-    return pa.table(columns, schema=dataset.schema)
+        with version_ref.home.errors():
+            if plain:
+                taken = dataset._take_rows(matched.row_ids.tolist(), columns=plain)
+                found = dict(zip(plain, taken.columns, strict=True))
+            for name in blobs:
+                found[name] = cast_column(read_blobs(dataset, name, matched.addresses), dataset.schema.field(name))
+    return found
 
 
 def _with_nulls(given: pa.Table, dataset: lance.LanceDataset) -> pa.Table:

@@ -14,7 +14,7 @@ from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.format.arrow_types import WITH_BYTES, find_blobs
 from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import iter_batches
-from anabranch.format.layout.deletion_files import offsets_in, write_deletion_file
+from anabranch.format.layout.fragment_rows import offsets_in, write_deletion_file
 from anabranch.format.layout.next_manifest import ChangedRows
 from anabranch.format.staging.expressions import (
     check_predicate,

@@ -9,7 +9,7 @@ from pyroaring import BitMap
 import anabranch as ab
 from anabranch.errors import DamagedFileError, InvalidNameError, NotFoundError
 from anabranch.format.home import Home
-from anabranch.format.layout.deletion_files import deleted_offsets, read_deletion_file
+from anabranch.format.layout.fragment_rows import deleted_offsets, read_deletion_file
 from tests.conftest import Location
 
 # Lance writes a bitmap from this many deleted rows of one fragment on.
