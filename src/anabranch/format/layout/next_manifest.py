@@ -77,8 +77,17 @@ def staged_manifest(
         message.reader_feature_flags |= _HAS_DELETIONS
         message.writer_feature_flags |= _HAS_DELETIONS
     described, new = _new_fragments(base, change.written, message, read_version)
-    transaction = _transaction(change, cut, described)
-    transaction.read_version, transaction.uuid = read_version, uuid
+    transaction = messages.Transaction(read_version=read_version, uuid=uuid)
+    if change.is_append:
+        transaction.append.CopyFrom(messages.Append(fragments=described))
+    else:
+        update = messages.Update(
+            removed_fragment_ids=change.removed, updated_fragments=cut.values(), new_fragments=described
+        )
+        transaction.update.CopyFrom(update)
+    if change.updated_fields:
+        updated = " ".join(map(str, change.updated_fields))
+        transaction.properties.append(messages.Property(key=UPDATED_FIELDS, value=updated))
     removed = set(change.removed)
     fragments = {key: value for key, value in {**base.fragments, **cut, **new}.items() if key not in removed}
     last_id = max(base.last_fragment_id, *fragments, -1)
@@ -133,17 +142,6 @@ def _new_fragments(
         fragment.last_updated = fragment.created = messages.encode_run(0, fragment.physical_rows, version)
         found[number] = fragment.SerializeToString()
     return described, found
-
-
-def _transaction(change: ChangedRows, cut: Mapping[int, bytes], described: Sequence[bytes]) -> messages.Transaction:
-    if change.is_append:
-        return messages.Transaction(append=messages.Append(fragments=described))
-    update = messages.Update(
-        removed_fragment_ids=change.removed, updated_fragments=cut.values(), new_fragments=described
-    )
-    updated = " ".join(map(str, change.updated_fields))
-    properties = [messages.Property(key=UPDATED_FIELDS, value=updated)] if updated else []
-    return messages.Transaction(properties=properties, update=update)
 
 
 def _with_deletions(description: bytes, metadata: "FragmentMetadata") -> bytes:
