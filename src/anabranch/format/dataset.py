@@ -346,11 +346,7 @@ class Dataset:
     ) -> holds.DroppedClone:
         """Delete a shallow clone and stop keeping what it needed; the options reach the clone."""
         return holds.drop_clone(
-            self._root,
-            str(target),
-            storage_options=storage_options,
-            on_removal=record_clone_files,
-            dry_run=dry_run,
+            self._root, str(target), storage_options=storage_options, on_removal=record_clone_files, dry_run=dry_run
         )
 
     def clone_release(self, tag: str) -> None:
@@ -358,11 +354,7 @@ class Dataset:
         holds.release_clone(self._root, tag)
 
     def relocate(
-        self,
-        *,
-        mapping: Mapping[str, str] | None = None,
-        progress: OnProgress | None = None,
-        dry_run: bool = False,
+        self, *, mapping: Mapping[str, str] | None = None, progress: OnProgress | None = None, dry_run: bool = False
     ) -> relocate.RelocateReport:
         """Make a moved or copied dataset read its new address only; a clone's source records the new address."""
         return relocate.relocate(self._root, mapping=mapping, progress=counting(progress, "versions"), dry_run=dry_run)

@@ -50,25 +50,13 @@ def read_table(
         limit, offset = checked_limit(limit, "rows"), checked_limit(offset, "rows", name="offset")
     fragments = None if base is None else fragments_of_base(version_ref.home, base, version_ref.version)
     with filter_errors(version_ref, where):
-        return (
-            version_ref.open()
-            .scanner(
-                columns=_list(version_ref, columns),
-                filter=_enclosed(where),
-                limit=limit,
-                offset=offset,
-                fragments=fragments,
-            )
-            .to_table()
-        )
+        names, condition = _list(version_ref, columns), _enclosed(where)
+        scanner = version_ref.open().scanner(names, condition, limit=limit, offset=offset, fragments=fragments)
+        return scanner.to_table()
 
 
 def iter_batches(
-    version_ref: VersionRef,
-    *,
-    columns: Sequence[str] | None = None,
-    where: str | None = None,
-    limit: int | None = None,
+    version_ref: VersionRef, *, columns: Sequence[str] | None = None, where: str | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Read rows batch by batch. The arguments are checked at once, not when the first batch is read."""
     # Outside of the generator, whose body does not run before the first batch is requested.
@@ -97,7 +85,7 @@ def read_appended(
     """Read the rows that appends put between two versions of one home: the fragments that the first does not have."""
     # Within one home ids are not used again by appends, so they identify fragments.
     known = {fragment.fragment_id for fragment in before.open().get_fragments()}
-    with filter_errors(after, None):
+    with after.home.errors():
         opened = after.open()
         new = [fragment for fragment in opened.get_fragments() if fragment.fragment_id not in known]
         return opened.scanner(columns=_list(after, columns), fragments=new).to_reader()
@@ -112,7 +100,7 @@ def kept_keys(version_ref: VersionRef, keys: Sequence[str], without: Addresses) 
     """Return the keys of all rows except those at some addresses."""
 
     def read() -> Iterator[pa.RecordBatch]:
-        with filter_errors(version_ref, None):
+        with version_ref.home.errors():
             for batch in version_ref.open().scanner(columns=list(keys), with_row_address=True).to_batches():
                 is_kept = ~np.isin(batch.column("_rowaddr").to_numpy(), without)
                 yield batch.filter(pa.array(is_kept)).select(list(keys))
@@ -122,9 +110,8 @@ def kept_keys(version_ref: VersionRef, keys: Sequence[str], without: Addresses) 
 
 def appended_keys(before: VersionRef, after: VersionRef, keys: Sequence[str]) -> KeyRows:
     """Return the keys of the rows that appends put between two versions of one home."""
-    return KeyRows(
-        read=lambda: iter(read_appended(before, after, columns=keys)), count=after.count_rows() - before.count_rows()
-    )
+    count = after.count_rows() - before.count_rows()
+    return KeyRows(read=lambda: iter(read_appended(before, after, columns=keys)), count=count)
 
 
 def read_nearest(
@@ -140,17 +127,10 @@ def read_nearest(
     kind = check_nearest(version_ref, column, vector, k=k)
     asked = None if columns is None else [*(_list(version_ref, columns) or ()), "_distance"]
     with filter_errors(version_ref, where):
-        return (
-            version_ref.open()
-            .scanner(
-                columns=asked,
-                filter=_enclosed(where),
-                nearest={"column": column, "q": pa.array(vector, kind.value_type), "k": k},
-                # Without it Lance filters the k nearest rows afterwards, and returns fewer than k.
-                prefilter=where is not None,
-            )
-            .to_table()
-        )
+        nearest = {"column": column, "q": pa.array(vector, kind.value_type), "k": k}
+        # Without `prefilter`, Lance filters the k nearest rows afterwards, and returns fewer than k.
+        scanner = version_ref.open().scanner(asked, _enclosed(where), nearest=nearest, prefilter=where is not None)
+        return scanner.to_table()
 
 
 def check_nearest(version_ref: VersionRef, column: str, vector: Sequence[float], *, k: int) -> pa.FixedSizeListType:
@@ -352,10 +332,7 @@ def _used_columns(schema: pa.Schema, names: list[str], condition: pc.Expression)
         if len(names) == 1:
             return names
         middle = len(names) // 2
-        return [
-            *_used_columns(schema, names[:middle], condition),
-            *_used_columns(schema, names[middle:], condition),
-        ]
+        return [*_used_columns(schema, names[:middle], condition), *_used_columns(schema, names[middle:], condition)]
     return []
 
 

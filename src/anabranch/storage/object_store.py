@@ -9,12 +9,7 @@ from errno import EDQUOT, ENOSPC, EROFS
 from functools import cached_property
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-)
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.exceptions import InvalidPathError as InvalidObstorePath
 from obstore.store import AzureStore, GCSStore, S3Store
 from obstore.store import ObjectStore as ObstoreStore

@@ -60,10 +60,7 @@ def add_columns(
     # Lance computes nothing without fragments and returns no schema. The planned types are used instead.
     if not dataset.get_fragments():
         return _stage_empty(version_ref, dataset, pa.schema([pa.field(f.name, f.type) for f in planned]))
-    with (
-        version_ref.home.errors(),
-        expression_errors(dataset, *columns.values()),
-    ):
+    with version_ref.home.errors(), expression_errors(dataset, *columns.values()):
         expressions = {name: enclosed(expression) for name, expression in columns.items()}
         merged = [fragment.merge_columns(expressions) for fragment in dataset.get_fragments()]
     tree = FieldTree.of(merged[-1][1])

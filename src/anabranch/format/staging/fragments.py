@@ -207,11 +207,7 @@ def append(version_ref: VersionRef, data: Any) -> VersionRef:
 
 
 def overwrite_fragments(
-    version_ref: VersionRef,
-    fragments: Sequence[WrittenFragment],
-    *,
-    schema: pa.Schema,
-    is_another_table: bool = False,
+    version_ref: VersionRef, fragments: Sequence[WrittenFragment], *, schema: pa.Schema, is_another_table: bool = False
 ) -> VersionRef:
     """Stage a table that holds these fragments and nothing else, without indices.
 

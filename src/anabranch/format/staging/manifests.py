@@ -246,8 +246,7 @@ def refuse_external(home: Home, *, since: int, until: int) -> None:
     if external := find_external(home, since=since, until=until):
         versions = ", ".join(map(str, external))
         raise ExternalWriteError(
-            f"an external writer changed {home.uri!r}: version {versions}",
-            hint="adopt the change, or settle by force",
+            f"an external writer changed {home.uri!r}: version {versions}", hint="adopt the change, or settle by force"
         )
 
 

@@ -13,13 +13,7 @@ from uuid import uuid4
 
 from anabranch.errors import BranchExistsError, CorruptError, DamagedFileError, VersionNotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, VersionRef, is_staged, new_home_cache
-from anabranch.format.layout.files import (
-    FileKind,
-    files_of_fragment,
-    folder_of_index,
-    names_in_index,
-    resolve_path,
-)
+from anabranch.format.layout.files import FileKind, files_of_fragment, folder_of_index, names_in_index, resolve_path
 from anabranch.format.layout.listing import MANAGED_TAG, tag_ref_path
 from anabranch.format.staging.manifests import (
     ADOPTED,
@@ -136,11 +130,7 @@ def prepare_settle(
     if before.version == expected_head > 1 and not before.stamp:
         properties[ADOPTED] = str(expected_head)
     prepared = PreparedSettle(
-        home=home,
-        version=version,
-        number=before.version,
-        expected_head=expected_head,
-        properties=properties,
+        home=home, version=version, number=before.version, expected_head=expected_head, properties=properties
     )
     # A forced settle puts a version in any case: only its properties set the external versions aside.
     if version in (before.version, before.shown) and SET_ASIDE not in properties:
