@@ -18,7 +18,7 @@ from anabranch import errors
 from anabranch.errors import AnabranchError
 from anabranch.files.rows import cut_file
 from anabranch.files.sources import SourceFile
-from anabranch.format.staging import RewriteTask, RewrittenFragments, VersionRef, WrittenFragment, rewrite_fragments
+from anabranch.format.staging import VersionRef, WrittenFragment, rewrite_fragments
 from anabranch.repo.io.load import write_rows
 from anabranch.repo.io.load_steps import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
@@ -55,11 +55,8 @@ def do_on_workers(work: Callable[[bytes], bytes], tasks: Sequence[bytes]) -> lis
 class SparkRewriter:
     """Does the tasks of compactions on the workers of the running session, or of one that it starts."""
 
-    def rewrite(self, version_ref: VersionRef, tasks: Sequence[RewriteTask]) -> list[RewrittenFragments]:
-        def work(task: bytes) -> bytes:
-            return rewrite_fragments(version_ref, RewriteTask(task)).data
-
-        return [RewrittenFragments(result) for result in do_on_workers(work, [task.data for task in tasks])]
+    def rewrite(self, version_ref: VersionRef, tasks: Sequence[bytes]) -> list[bytes]:
+        return do_on_workers(lambda task: rewrite_fragments(version_ref, task), tasks)
 
 
 _TEXTS = "fragment string"

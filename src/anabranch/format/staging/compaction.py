@@ -32,28 +32,14 @@ from anabranch.storage.uris import join_uri
 TARGET_ROWS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteTask:
-    """Fragments to be rewritten together, on any machine that reaches the table."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RewrittenFragments:
-    """What a task wrote; no version holds it yet."""
-
-    data: bytes
-
-
 def compact(version_ref: VersionRef, *, target_rows_per_fragment: int = TARGET_ROWS) -> VersionRef:
     """Stage the same rows in fewer fragments, with all indices built again. With nothing to do, stage nothing."""
     tasks = plan_compaction(version_ref, target_rows_per_fragment=target_rows_per_fragment)
     return stage_rewritten(version_ref, [rewrite_fragments(version_ref, task) for task in tasks])
 
 
-def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = TARGET_ROWS) -> tuple[RewriteTask, ...]:
-    """What is to be rewritten, in parts that do not depend on each other; nothing if there is nothing to gain."""
+def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = TARGET_ROWS) -> tuple[bytes, ...]:
+    """Return the tasks of a compaction, which any machine that reaches the table can do; none if nothing is to gain."""
     if target_rows_per_fragment < 1:
         raise InvalidInputError(
             f"a fragment cannot have {target_rows_per_fragment} rows", hint="ask for 1 or more rows per fragment"
@@ -63,17 +49,17 @@ def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = 
     require_rebuildable(dataset)
     with version_ref.home.errors():
         plan = Compaction.plan(dataset, {"target_rows_per_fragment": target_rows_per_fragment})
-        return tuple(RewriteTask(pickle.dumps(task)) for task in plan.tasks)
+        return tuple(map(pickle.dumps, plan.tasks))
 
 
-def rewrite_fragments(version_ref: VersionRef, task: RewriteTask) -> RewrittenFragments:
-    """Write the rows of a task's fragments as new ones, which are not visible yet."""
+def rewrite_fragments(version_ref: VersionRef, task: bytes) -> bytes:
+    """Do a task: write the rows of its fragments as new ones, which are not visible yet. Return what was written."""
     with version_ref.home.errors():
-        done = pickle.loads(task.data).execute(version_ref.open())  # noqa: S301 - our own, from plan_compaction
-        return RewrittenFragments(pickle.dumps(done))
+        done = pickle.loads(task).execute(version_ref.open())  # noqa: S301 - our own, from plan_compaction
+        return pickle.dumps(done)
 
 
-def stage_rewritten(version_ref: VersionRef, rewritten: Sequence[RewrittenFragments]) -> VersionRef:
+def stage_rewritten(version_ref: VersionRef, rewritten: Sequence[bytes]) -> VersionRef:
     """Stage the version with new fragments for old ones, and all indices built again.
 
     An old index is never kept: after a compaction it claims fragments that it does not know, or finds no rows in them.
@@ -81,7 +67,7 @@ def stage_rewritten(version_ref: VersionRef, rewritten: Sequence[RewrittenFragme
     if not rewritten:
         return version_ref
     # Lance's type stubs know other names than the results have.
-    done: list[Any] = [pickle.loads(result.data) for result in rewritten]  # noqa: S301 - our own
+    done: list[Any] = [pickle.loads(result) for result in rewritten]  # noqa: S301 - our own
     groups = [lance.LanceOperation.RewriteGroup(result.original_fragments, result.new_fragments) for result in done]
     return rebuild_indices(stage(version_ref.open(), version_ref, lance.LanceOperation.Rewrite(groups, [])))
 

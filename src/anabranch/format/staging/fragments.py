@@ -169,10 +169,25 @@ def append_fragments(version_ref: VersionRef, fragments: Sequence[WrittenFragmen
 
 
 def require_same_fields(
-    version_ref: VersionRef, dataset: lance.LanceDataset, fragments: Sequence[WrittenFragment]
+    version_ref: VersionRef,
+    dataset: lance.LanceDataset,
+    fragments: Sequence[WrittenFragment],
+    *,
+    fields: LanceSchema | None = None,
 ) -> None:
-    """Refuse data files that were not written for this version or one like it."""
-    _require_same(fragments, fingerprint(version_ref, dataset, dataset.lance_schema))
+    """Refuse data files that were not written for this version or one like it, in its fields or in others."""
+    expected = fingerprint(version_ref, dataset, dataset.lance_schema if fields is None else fields)
+    for fragment in fragments:
+        found = fragment.fingerprint
+        if found == expected:
+            continue
+        if found.home != expected.home:
+            problem = f"the fragments were written for {found.home!r}, not for {expected.home!r}"
+        elif found.fields != expected.fields:
+            problem = f"the fragments were written against another schema of {expected.home!r}"
+        else:
+            problem = f"the fragments were written against other base paths of {expected.home!r}"
+        raise SchemaMismatchError(problem, hint="write the rows again on the version they are to be staged on")
 
 
 def copy_rows(data: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -216,7 +231,7 @@ def overwrite_fragments(
     check_columns(schema)
     dataset = version_ref.open()
     numbered = LanceSchema.from_pyarrow(schema)
-    _require_same(fragments, fingerprint(version_ref, dataset, numbered))
+    require_same_fields(version_ref, dataset, fragments, fields=numbered)
     given = FieldTree.of(numbered)
     before = None if is_another_table else FieldTree.of(dataset.lance_schema)
     tree = with_ids_of_overwritten(given, before)
@@ -270,20 +285,6 @@ def fingerprint(version_ref: VersionRef, dataset: lance.LanceDataset, fields: La
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
-
-
-def _require_same(fragments: Sequence[WrittenFragment], expected: Fingerprint) -> None:
-    for fragment in fragments:
-        found = fragment.fingerprint
-        if found == expected:
-            continue
-        if found.home != expected.home:
-            problem = f"the fragments were written for {found.home!r}, not for {expected.home!r}"
-        elif found.fields != expected.fields:
-            problem = f"the fragments were written against another schema of {expected.home!r}"
-        else:
-            problem = f"the fragments were written against other base paths of {expected.home!r}"
-        raise SchemaMismatchError(problem, hint="write the rows again on the version they are to be staged on")
 
 
 # What a version records of a fragment beyond its files: on another version Lance sets it again.

@@ -21,8 +21,6 @@ from anabranch.format.staging import (
     ColumnChange,
     IndexKind,
     Notes,
-    RewriteTask,
-    RewrittenFragments,
     VectorOptions,
     VersionRef,
 )
@@ -208,7 +206,7 @@ class TableChanges(ABC):
 class Rewriter(Protocol):
     """Rewrite the files of a table on many machines."""
 
-    def rewrite(self, version_ref: VersionRef, tasks: Sequence[RewriteTask]) -> list[RewrittenFragments]:
+    def rewrite(self, version_ref: VersionRef, tasks: Sequence[bytes]) -> list[bytes]:
         """Run the tasks of a compaction of one version."""
         ...
 
