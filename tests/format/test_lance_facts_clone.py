@@ -10,7 +10,7 @@ from lance import LanceOperation
 from lance.fragment import write_fragments
 
 from anabranch.format.home import Home
-from anabranch.format.layout.manifest import read_manifest
+from anabranch.format.layout.manifest import base_paths_of, read_manifest
 from anabranch.storage import open_store
 from tests.conftest import Location
 
@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> str:
 
 def bases(folder: str | Path) -> set[tuple[int, str, str | None]]:
     (manifest,) = Path(folder, "_versions").glob("*.manifest")
-    return {(base.id, base.path, base.name) for base in read_manifest(manifest.read_bytes()).base_paths}
+    return {(base.id, base.path, base.name) for base in base_paths_of(read_manifest(manifest.read_bytes()))}
 
 
 def stage(root: str) -> int:

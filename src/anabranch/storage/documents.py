@@ -38,7 +38,8 @@ def dump(fields: Mapping[str, Any]) -> bytes:
     """Encode an object in the current format, with its checksum."""
     versioned = {**fields, "format": FORMAT}
     # Sorted and without spaces: equal objects have equal bytes, which a writer compares after a lost answer.
-    return seal(json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+    body = json.dumps(versioned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).removesuffix("}").encode()
+    return body + _MARK % crc32(body)
 
 
 @contextmanager
