@@ -102,17 +102,16 @@ def lance_errors(uri: str, storage_options: Mapping[str, str] | None = None) -> 
         yield
     except AnabranchError:
         raise
-    except (OSError, ValueError, RuntimeError, NotImplementedError) as err:
-        raise _translate(str(err), uri=uri, options=storage_options or {}) from err
     except BaseException as err:
-        # Data that does not fit a file. By name: pyarrow takes long to load.
-        if type(err).__name__ == "ArrowException":
-            raise _translate(str(err), uri=uri, options=storage_options or {}) from err
-        # Panics of Rust have a type that cannot be imported. All else here is an interrupt or an exit.
-        if type(err).__name__ != "PanicException":
-            raise
-        problem = f"Lance gave up on {uri!r}: {_clean(str(err), storage_options or {})}"
-        raise DamagedFileError(problem, hint="run `Dataset.doctor()` on it, or restore it from a backup") from err
+        # By name: pyarrow takes long to load, and panics of Rust have a type that cannot be imported.
+        name, options = type(err).__name__, storage_options or {}
+        if name == "PanicException":
+            problem = f"Lance gave up on {uri!r}: {_clean(str(err), options)}"
+            raise DamagedFileError(problem, hint="run `Dataset.doctor()` on it, or restore it from a backup") from err
+        # The last is for data that does not fit a file. All else here is an interrupt or an exit.
+        if isinstance(err, OSError | ValueError | RuntimeError) or name == "ArrowException":
+            raise _translate(str(err), uri=uri, options=options) from err
+        raise
 
 
 def _translate(said: str, *, uri: str, options: Mapping[str, str]) -> AnabranchError:

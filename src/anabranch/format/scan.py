@@ -8,6 +8,7 @@ such as a time. A refused filter is applied here, by Arrow, to the rows that Lan
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import lance
@@ -224,7 +225,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         self.has_refused = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restored, (self._version_ref, self._sorts_nan)
+        return partial(ArrowDataset, sorts_nan=self._sorts_nan), (self._version_ref,)
 
     @property
     def schema(self) -> pa.Schema:
@@ -311,10 +312,6 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
             self.has_refused = True
             raise FilterRefusedError(f"{condition} is to be applied by the engine")
         return used
-
-
-def _restored(version_ref: VersionRef, sorts_nan: bool) -> ArrowDataset:  # noqa: FBT001 - called by pickle
-    return ArrowDataset(version_ref, sorts_nan=sorts_nan)
 
 
 def _used_columns(schema: pa.Schema, names: list[str], condition: pc.Expression) -> list[str]:

@@ -214,8 +214,10 @@ def iter_parts(
     if names is None and blobs:
         names = version_ref.schema.names
 
+    wanted = [name for name, is_wanted in ((ROW_ID, with_row_ids), (ROW_ADDRESS, with_addresses)) if is_wanted]
+
     def read(part: Part) -> pa.Table:
-        return _take(fragments, part, names, blobs, with_row_ids=with_row_ids, with_addresses=with_addresses)
+        return _take(fragments, part, names, blobs, wanted)
 
     with version_ref.home.errors():
         if whole:
@@ -299,7 +301,7 @@ def take_at(
             deleted = offsets_in(version_ref.home, fragments.dataset, fragments.by_id[number])
             positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
         part = Part(number, len(offsets), offsets, positions)
-        return _take(fragments, part, names, blobs, with_row_ids=False, with_addresses=False)
+        return _take(fragments, part, names, blobs)
 
     with version_ref.home.errors():
         found = in_parallel(read, grouped.groups)
@@ -340,28 +342,23 @@ class _Addresses:
 
 
 def _take(
-    fragments: Fragments,
-    part: Part,
-    columns: list[str] | None,
-    blobs: Sequence[str],
-    *,
-    with_row_ids: bool,
-    with_addresses: bool,
+    fragments: Fragments, part: Part, columns: list[str] | None, blobs: Sequence[str], wanted: Sequence[str] = ()
 ) -> pa.Table:
+    """Read some rows of a fragment, with the `wanted` of row ids and addresses after the columns."""
     assert part.offsets is not None  # noqa: S101 - whole fragments are scanned
     assert part.positions is not None  # noqa: S101
     fragment, metadata = fragments.by_id[part.fragment], fragments.metadata(part.fragment)
     found = {}
-    if with_row_ids:
+    if ROW_ID in wanted:
         # `take` gives no row ids, though it takes their name for a column's.
         found[ROW_ID] = _ids_at(metadata, part.offsets)
-    if with_addresses:
+    if ROW_ADDRESS in wanted:
         found[ROW_ADDRESS] = pa.array(_addresses(part.fragment, part.offsets), pa.uint64())
     if blobs and columns is not None:
         # Lance takes no blobs by offset, and a scan would read those of all rows.
         read = {name: read_blobs(fragments.dataset, name, _addresses(part.fragment, part.offsets)) for name in blobs}
         others = [name for name in columns if name not in read]
-        rest = _take(fragments, part, others, (), with_row_ids=with_row_ids, with_addresses=with_addresses)
+        rest = _take(fragments, part, others, (), wanted)
         order = [*columns, *found]
         return pa.table([read[name] if name in read else rest.column(name) for name in order], names=order)
     if columns is not None and not columns:

@@ -132,7 +132,7 @@ def list_indices(version_ref: VersionRef) -> list[IndexInfo]:
             columns=tuple(found.field_names),
             kind=_KINDS.get(_letters(found.index_type), found.index_type.lower()),
             covered_rows=found.num_rows_indexed,
-            metric=_metric_of(found.details),
+            metric=_metric_of((found.details or {}).get("metric_type")),
         )
         for found in version_ref.open().describe_indices()
     ]
@@ -145,8 +145,7 @@ def list_indices(version_ref: VersionRef) -> list[IndexInfo]:
     return [*built, *wanted]
 
 
-def _metric_of(details: Mapping[str, Any] | None) -> str | None:
-    metric = (details or {}).get("metric_type")
+def _metric_of(metric: object) -> str | None:
     return None if metric is None else str(metric).lower()
 
 
@@ -281,7 +280,7 @@ class IndexRecipe:
     @property
     def metric(self) -> str | None:
         """The metric of a vector index, in lower case."""
-        return _metric_of({"metric_type": self.arguments.get("metric")})
+        return _metric_of(self.arguments.get("metric"))
 
     @classmethod
     def read(cls, dataset: lance.LanceDataset, description: Any) -> "IndexRecipe":
