@@ -51,7 +51,7 @@ def read_table(
         limit, offset = checked_limit(limit, "rows"), checked_limit(offset, "rows", name="offset")
     fragments = None if base is None else fragments_of_base(version_ref.home, base, version_ref.version)
     with filter_errors(version_ref, where):
-        names, condition = _list(version_ref, columns), _enclosed(where)
+        names, condition = _list(version_ref, columns), None if where is None else enclosed(where)
         scanner = version_ref.open().scanner(names, condition, limit=limit, offset=offset, fragments=fragments)
         return scanner.to_table()
 
@@ -61,7 +61,8 @@ def iter_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Read rows batch by batch. The arguments are checked at once, not when the first batch is read."""
     # Outside of the generator, whose body does not run before the first batch is requested.
-    names, condition, most = _list(version_ref, columns), _enclosed(where), checked_limit(limit, "rows")
+    names, most = _list(version_ref, columns), checked_limit(limit, "rows")
+    condition = None if where is None else enclosed(where)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with filter_errors(version_ref, where):
@@ -77,7 +78,7 @@ def open_reader(version_ref: VersionRef) -> pa.RecordBatchReader:
 
 def count_rows(version_ref: VersionRef, where: str) -> int:
     with filter_errors(version_ref, where):
-        return int(version_ref.open().count_rows(_enclosed(where)))
+        return int(version_ref.open().count_rows(enclosed(where)))
 
 
 def read_appended(
@@ -130,7 +131,8 @@ def read_nearest(
     with filter_errors(version_ref, where):
         nearest = {"column": column, "q": pa.array(vector, kind.value_type), "k": k}
         # Without `prefilter`, Lance filters the k nearest rows afterwards, and returns fewer than k.
-        scanner = version_ref.open().scanner(asked, _enclosed(where), nearest=nearest, prefilter=where is not None)
+        condition = None if where is None else enclosed(where)
+        scanner = version_ref.open().scanner(asked, condition, nearest=nearest, prefilter=where is not None)
         return scanner.to_table()
 
 
@@ -148,10 +150,6 @@ def check_nearest(version_ref: VersionRef, column: str, vector: Sequence[float],
     if k < 1:
         raise InvalidInputError(f"{k} nearest rows cannot be found", hint="ask for 1 or more")
     return kind
-
-
-def _enclosed(condition: str | None) -> str | None:
-    return None if condition is None else enclosed(condition)
 
 
 def _list(version_ref: VersionRef, columns: Sequence[str] | None) -> list[str] | None:
