@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -253,11 +254,8 @@ class DuckEngine:
 
     def tables_of(self, sql: str) -> tuple[str, ...]:
         """Return the tables that a statement names. Raise an error if it is not valid."""
-        session = self.database.session()
-        try:
+        with closing(self.database.session()) as session:
             uses = parse_statement(sql, session.connection).tables
-        finally:
-            session.close()
         return tuple(dict.fromkeys(f"{use.bucket}.{use.table}" for use in uses if use.bucket is not None))
 
 

@@ -209,10 +209,6 @@ class Side:
     def columns(self) -> list[str]:
         return [f"{self.alias}.c{number}" for number in range(len(self._held))]
 
-    @property
-    def struct(self) -> pa.DataType:
-        return row_type(self._side)
-
     def find(self, name: str | None) -> Column | None:
         """Return a column, or None if the side does not have it."""
         if name is None or name not in self.schema.names:
@@ -226,10 +222,11 @@ class Side:
 
     def rows(self, values: Sequence[pa.Array], *, are_missing: pa.Array) -> pa.Array:
         """The rows that DuckDB found on this side."""
+        struct = row_type(self._side)
         if not values:
-            return pa.nulls(len(are_missing), self.struct)
+            return pa.nulls(len(are_missing), struct)
         arrays = [restored(array, kind) for array, kind in zip(values, self.schema.types, strict=True)]
-        return pa.StructArray.from_arrays(arrays, fields=list(self.struct), mask=are_missing)
+        return pa.StructArray.from_arrays(arrays, fields=list(struct), mask=are_missing)
 
     def batch(self, values: Sequence[pa.Array], row_ids: pa.Array) -> pa.RecordBatch:
         """Rows that DuckDB holds of this side, as they were read."""

@@ -59,10 +59,6 @@ class HeldRows:
         return len(self._read)
 
     @cached_property
-    def type(self) -> pa.StructType:
-        return row_type(self._side)
-
-    @cached_property
     def addresses(self) -> pa.Array:
         return self._read.column(ROW_ADDRESS)
 
@@ -129,7 +125,7 @@ class HeldRows:
     def rows(self, positions: Positions) -> pa.StructArray:
         """Return loaded rows as structs, null at -1."""
         if self._loaded is None or not self.names:
-            return pa.nulls(len(positions), self.type)
+            return pa.nulls(len(positions), row_type(self._side))
         at = self._in_loaded(positions)
         taken = _take(self._loaded.select(self.names), at)
         return pa.StructArray.from_arrays(taken.columns, names=self.names, mask=pa.array(at < 0))
