@@ -149,12 +149,7 @@ def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) ->
         )
     undone = repo_store.heads.get_numbered(branch, position)
     _refuse_rename(repo_store, undone)
-    if undone.number > 1:
-        then = _last_moved(repo_store, repo_store.heads.get_numbered(branch, undone.number - 1))
-    elif str(branch) == MAIN:
-        raise InvalidInputError(f"branch '{branch}' has not moved yet", hint="there is nothing to undo")
-    else:  # Before its creation, the branch was deleted.
-        then = replace(last, state=replace(last.state, is_deleted=True), restores=0)
+    then = _position_before(repo_store, undone, last)
     entry = _put_back(repo_store, last, then, BranchEvent.UNDONE)
     return entry, Movement.of(undone)
 
@@ -217,6 +212,15 @@ def _refuse_rename(repo_store: RepoStore, undone: LogEntry) -> None:
                 f"reset the branch to '{undone.branch}~1', or revert the commit"
             ),
         )
+
+
+def _position_before(repo_store: RepoStore, moved: LogEntry, last: LogEntry) -> LogEntry:
+    """Return the entry that shows where a branch was before a movement; before its creation, a tombstone."""
+    if moved.number > 1:
+        return _last_moved(repo_store, repo_store.heads.get_numbered(moved.branch, moved.number - 1))
+    if str(moved.branch) == MAIN:
+        raise InvalidInputError(f"branch '{moved.branch}' has not moved yet", hint="there is nothing to undo")
+    return replace(last, state=replace(last.state, is_deleted=True), restores=0)
 
 
 def _position_to_redo(repo_store: RepoStore, last: LogEntry) -> LogEntry:
