@@ -63,9 +63,15 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def is_secret_of(secret: str, token: Token) -> bool:
+def check_token(token: Token | None, secret: str, *, now: datetime) -> Token:
+    """Return a token if it has this secret and is valid now, or raise UnauthenticatedError."""
     # The comparison takes as long for a wrong secret as for the right one.
-    return hmac.compare_digest(hash_secret(secret), token.secret_hash)
+    if token is None or not hmac.compare_digest(hash_secret(secret), token.secret_hash):
+        raise UnauthenticatedError("the token is not known", hint="send one that this service made")
+    if not token.is_alive(now):
+        how = "expired" if token.revoked_at is None else "was revoked"
+        raise UnauthenticatedError(f"token {token.id} {how}", hint="ask for a new one")
+    return token
 
 
 def require(token: Token, needed: Scope, *, path: Mapping[str, str]) -> None:

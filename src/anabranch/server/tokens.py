@@ -11,7 +11,7 @@ from fastapi import Path
 from pydantic import BaseModel, Field
 
 from anabranch.errors import ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
-from anabranch.server.auth import Scope, Token, TokenInfo, hash_secret, is_secret_of
+from anabranch.server.auth import Scope, Token, TokenInfo, check_token, hash_secret
 from anabranch.server.database import Database, row_of
 from anabranch.server.routing import Body, Call, ForAdmin, FreeName, ProjectCall, ProjectToChange, make_router
 
@@ -65,13 +65,7 @@ class Tokens:
     def authenticate(self, secret: str) -> Token:
         """Return the valid token with this secret, or raise UnauthenticatedError."""
         # The id is not secret. Only the comparison of the hashes must take the same time for all secrets.
-        token = self._by_id.get(_id_of(secret))
-        if token is None or not is_secret_of(secret, token):
-            raise UnauthenticatedError("the token is not known", hint="send one that this service made")
-        if not token.is_alive(self._clock()):
-            how = "expired" if token.revoked_at is None else "was revoked"
-            raise UnauthenticatedError(f"token {token.id} {how}", hint="ask for a new one")
-        return token
+        return check_token(self._by_id.get(_id_of(secret)), secret, now=self._clock())
 
     def find(self, secret: str) -> Token | None:
         """Return the valid token with this secret, or None."""
