@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anabranch.pipelines.pipeline import Pipeline
     from anabranch.repo.history.diff import Diff
     from anabranch.repo.io.export import ExportReport
-    from anabranch.repo.io.load_steps import LoadReport
+    from anabranch.repo.io.prepared_table import LoadReport
     from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.merge.conflicts import Conflict
     from anabranch.repo.merge.plan import MergePlan, MergeResult
@@ -83,7 +83,7 @@ _NAMES = {
     "anabranch.pipelines.pipeline": "Pipeline",
     "anabranch.repo.history.diff": "Diff",
     "anabranch.repo.io.export": "ExportReport",
-    "anabranch.repo.io.load_steps": "LoadReport",
+    "anabranch.repo.io.prepared_table": "LoadReport",
     "anabranch.repo.log.entries": "GraphCommit",
     "anabranch.repo.merge.conflicts": "Conflict",
     "anabranch.repo.merge.plan": "MergePlan MergeResult",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport
     from anabranch.repo.clone.clone import Relocation
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
-    from anabranch.repo.io.load_steps import Loader
+    from anabranch.repo.io.prepared_table import Loader
     from anabranch.repo.write.table_changes import Rewriter
 
 

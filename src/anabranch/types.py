@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     from anabranch.repo.gc.collection import CompactedTable as CompactedTable
     from anabranch.repo.gc.collection import Compaction as Compaction
     from anabranch.repo.gc.collection import GcReport as GcReport
-    from anabranch.repo.gc.measurement import FileGroup as FileGroup
-    from anabranch.repo.gc.measurement import HolderStorage as HolderStorage
-    from anabranch.repo.gc.measurement import RepositoryStorage as RepositoryStorage
-    from anabranch.repo.gc.measurement import TableStorage as TableStorage
-    from anabranch.repo.gc.measurement import TableUsage as TableUsage
     from anabranch.repo.gc.roots import HolderKind as HolderKind
-    from anabranch.repo.gc.sweep import CollectedObject as CollectedObject
+    from anabranch.repo.gc.storage_report import FileGroup as FileGroup
+    from anabranch.repo.gc.storage_report import HolderStorage as HolderStorage
+    from anabranch.repo.gc.storage_report import RepositoryStorage as RepositoryStorage
+    from anabranch.repo.gc.storage_report import TableStorage as TableStorage
+    from anabranch.repo.gc.storage_report import TableUsage as TableUsage
+    from anabranch.repo.gc.sweep_and_purge import CollectedObject as CollectedObject
     from anabranch.repo.history.changes import CommitChanges as CommitChanges
     from anabranch.repo.history.commit_graph import CommitGraph as CommitGraph
     from anabranch.repo.history.commit_graph import LaneRow as LaneRow
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage import LineageEdge as LineageEdge
     from anabranch.repo.history.lineage import LineageNode as LineageNode
     from anabranch.repo.history.lineage import NodeKind as NodeKind
-    from anabranch.repo.io.load_steps import LoadMode as LoadMode
+    from anabranch.repo.io.prepared_table import LoadMode as LoadMode
     from anabranch.repo.log.clones import CloneInfo as CloneInfo
     from anabranch.repo.log.clones import CloneKind as CloneKind
     from anabranch.repo.log.clones import CloneState as CloneState
@@ -130,16 +130,16 @@ _NAMES = {
     "anabranch.pipelines.run": "PipelineRun StepProgress StepState",
     "anabranch.repo.clone.clone": "Relocation Unexplained",
     "anabranch.repo.gc.collection": "CompactedTable Compaction GcReport",
-    "anabranch.repo.gc.measurement": "FileGroup HolderStorage RepositoryStorage TableStorage TableUsage",
+    "anabranch.repo.gc.storage_report": "FileGroup HolderStorage RepositoryStorage TableStorage TableUsage",
     "anabranch.repo.gc.roots": "HolderKind",
-    "anabranch.repo.gc.sweep": "CollectedObject",
+    "anabranch.repo.gc.sweep_and_purge": "CollectedObject",
     "anabranch.repo.history.changes": "CommitChanges",
     "anabranch.repo.history.comparer": "Choice TableCounts",
     "anabranch.repo.history.diff": "RowChange RowChangeKind SchemaChange TableChangeKind TableDiff",
     "anabranch.repo.history.commit_graph": "CommitGraph LaneRow",
     "anabranch.repo.history.entities": "EntityChange",
     "anabranch.repo.history.lineage": "EdgeKind Lineage LineageEdge LineageNode NodeKind",
-    "anabranch.repo.io.load_steps": "LoadMode",
+    "anabranch.repo.io.prepared_table": "LoadMode",
     "anabranch.repo.log.clones": "CloneInfo CloneKind CloneState",
     "anabranch.repo.log.entries": "BranchEvent BranchMode CheckOutcome CheckResult CommitKind RunPhase",
     "anabranch.repo.log.history_tables": "HistoryTables",

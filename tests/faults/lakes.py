@@ -6,7 +6,7 @@ import lance
 import pyarrow as pa
 
 import anabranch as ab
-from anabranch.format.staging.notes import COLUMN_ID
+from anabranch.format.staging.schema_notes import COLUMN_ID
 from anabranch.ids import BranchName
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import RunPhase, TableEntry

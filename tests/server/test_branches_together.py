@@ -13,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import ProjectNotFoundError
 from anabranch.server.auth import Token
-from anabranch.server.branch import Branch
+from anabranch.server.branch_access import Branch
 from anabranch.server.service import Service, create_first_token, open_service
 from anabranch.server.settings import Settings
 from tests.event_loop import run_apart

@@ -11,7 +11,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import CorruptError, DataInUseError, InvalidPathError
 from anabranch.server import database as database_module
-from anabranch.server.branch import BranchRows
+from anabranch.server.branch_access import BranchRows
 from anabranch.server.database import Database, Insert
 from anabranch.server.projects import Intent, IntentKind, ProjectRows
 from anabranch.server.service import open_service, rebuild_metadata

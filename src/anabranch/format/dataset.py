@@ -14,7 +14,7 @@ from anabranch.errors import InvalidInputError, NotFoundError
 from anabranch.format import bases, scan, tiering
 from anabranch.format.cleanup import cleanup
 from anabranch.format.clone import clone, holds, relocate
-from anabranch.format.doctor import doctor
+from anabranch.format.doctor import dataset_doctor
 from anabranch.format.doctor.findings import DoctorReport
 from anabranch.format.home import Home, VersionRef, refuse_managed
 from anabranch.format.layout import fragment_rows, listing
@@ -371,7 +371,7 @@ class Dataset:
         self,
         *,
         repair: bool = False,
-        grace: timedelta = doctor.GRACE,
+        grace: timedelta = dataset_doctor.GRACE,
         clones: Sequence[str] = (),
         progress: OnProgress | None = None,
     ) -> DoctorReport:
@@ -381,7 +381,7 @@ class Dataset:
         with the number of versions that were read, and the number of all.
         """
         others = [Home.at(uri, self._home.storage_options) for uri in clones]
-        return doctor.doctor(
+        return dataset_doctor.doctor(
             self._root, repair=repair, grace=grace, clones=others, progress=counting(progress, "versions")
         )
 

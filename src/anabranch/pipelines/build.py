@@ -16,7 +16,7 @@ from anabranch.pipelines.plan import Plan
 from anabranch.pipelines.provenance import iter_new_rows, seen_input
 from anabranch.pipelines.statements import Statement
 from anabranch.repo.io.load import load_frame
-from anabranch.repo.io.load_steps import Loader, LoadRequest
+from anabranch.repo.io.prepared_table import Loader, LoadRequest
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot, Table

@@ -16,7 +16,7 @@ from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.json_values import json_value
 from anabranch.pipelines.statements import Statement
-from anabranch.repo.io.load_steps import LoadMode
+from anabranch.repo.io.prepared_table import LoadMode
 from anabranch.repo.snapshot import Snapshot
 
 

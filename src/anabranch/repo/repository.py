@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport
     from anabranch.format.staging import VectorOptions
     from anabranch.repo.gc.collection import Compaction, GcReport
-    from anabranch.repo.gc.measurement import RepositoryStorage
+    from anabranch.repo.gc.storage_report import RepositoryStorage
     from anabranch.repo.history.changes import CommitChanges, TableFeed
     from anabranch.repo.history.commit_graph import CommitGraph
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
@@ -44,11 +44,12 @@ if TYPE_CHECKING:
     from anabranch.repo.history.entities import EntityChange
     from anabranch.repo.history.lineage import Lineage
     from anabranch.repo.io.export import ExportReport
-    from anabranch.repo.io.load_steps import Loader, LoadReport
+    from anabranch.repo.io.prepared_table import Loader, LoadReport
     from anabranch.repo.log.clones import CloneInfo
     from anabranch.repo.log.commits import Inspect, Once
     from anabranch.repo.log.history_tables import HistoryTables
     from anabranch.repo.log.leases import Lease
+    from anabranch.repo.merge.cell_resolvers import Resolvers
     from anabranch.repo.merge.cherry_pick_and_rebase import Pick, Rebase
     from anabranch.repo.merge.combiner import Combiner
     from anabranch.repo.merge.conflicts import Conflict
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.merge import BranchMerge
     from anabranch.repo.merge.plan import MergeResult, ReplayResult
     from anabranch.repo.merge.replay import Replay
-    from anabranch.repo.merge.resolvers import Resolvers
     from anabranch.repo.refs.branches import BranchInfo, TableDrift
     from anabranch.repo.refs.reset_and_undo import Movement
     from anabranch.repo.refs.tags import TagInfo
@@ -970,7 +970,7 @@ class Repository:
 
     def _purge(self, tombstone: LogEntry) -> int:
         """Free the space of a deleted branch and return the number of bytes."""
-        from anabranch.repo.gc.sweep import purge_branch
+        from anabranch.repo.gc.sweep_and_purge import purge_branch
         from anabranch.repo.log.creation import freeing_space
 
         return freeing_space(self._config, lambda: purge_branch(self._repo_store, tombstone))
@@ -1961,7 +1961,7 @@ class Repository:
         engine: str = "auto",
     ) -> "Combiner":
         from anabranch.repo.merge.combiner import Combiner
-        from anabranch.repo.merge.resolve import parse_resolution
+        from anabranch.repo.merge.conflict_resolution import parse_resolution
 
         resolution = parse_resolution(strategy, resolvers, resolutions, kept=None if kept is None else kept.read)
         return Combiner(
@@ -2129,7 +2129,7 @@ class Repository:
         ['main']
         """
         from anabranch.repo.gc.collection import checked_policy
-        from anabranch.repo.gc.measurement import Part, measure_storage
+        from anabranch.repo.gc.storage_report import Part, measure_storage
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
         return measure_storage(self._repo_store, policy, Part.of(branch, tables), progress=progress or ignore_progress)
@@ -2150,7 +2150,7 @@ class Repository:
         >>> repo.doctor().is_clean
         True
         """
-        from anabranch.repo.doctor.doctor import check_repository
+        from anabranch.repo.doctor.repository_doctor import check_repository
 
         reported = counting(progress, "checks")
         return check_repository(self._config, tables=tables, rows=rows, repair=repair, progress=reported)

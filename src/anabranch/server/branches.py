@@ -22,7 +22,16 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.server.audit import AuditLog, PendingEvent
 from anabranch.server.auth import DEFAULT_BRANCH, Token
-from anabranch.server.branch import Branch, BranchRows, CopiedTable, OpenBranch, adopt, describe, note_copies, retried
+from anabranch.server.branch_access import (
+    Branch,
+    BranchRows,
+    CopiedTable,
+    OpenBranch,
+    adopt,
+    describe,
+    note_copies,
+    retried,
+)
 from anabranch.server.database import row_of
 from anabranch.server.projects import Projects
 from anabranch.server.routing import (

@@ -15,7 +15,7 @@ from anabranch.ids import MAIN, TableKey
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.branch import OpenBranch
+from anabranch.server.branch_access import OpenBranch
 from anabranch.server.database import Database, row_of
 from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, FreeText, RefQuery, make_router
 

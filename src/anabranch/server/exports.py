@@ -17,7 +17,7 @@ from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
 from anabranch.repo.io.export import ExportOptions
 from anabranch.repo.io.export import export_table as write_export
-from anabranch.server.branch import OpenBranch
+from anabranch.server.branch_access import OpenBranch
 from anabranch.server.branches import Branches
 from anabranch.server.client_values import checked_filter
 from anabranch.server.files import Files

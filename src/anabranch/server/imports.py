@@ -32,11 +32,11 @@ from anabranch.files.formats import CsvOptions, FileFormat, format_of_name
 from anabranch.hints import Door, words_at
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import Choice
-from anabranch.repo.io.load_steps import LoadMode, LoadReport, OnDuplicate
+from anabranch.repo.io.prepared_table import LoadMode, LoadReport, OnDuplicate
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.branch import OpenBranch, retried
+from anabranch.server.branch_access import OpenBranch, retried
 from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, UPLOAD_BODY, Files, Upload, is_upload, take_upload
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job

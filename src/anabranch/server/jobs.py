@@ -28,7 +28,7 @@ from anabranch.errors import (
     TooManyRequestsError,
 )
 from anabranch.server.auth import Scope, Token, require
-from anabranch.server.branch import OpenBranch
+from anabranch.server.branch_access import OpenBranch
 from anabranch.server.database import Database, Row, row_of
 from anabranch.server.envelope import UNEXPECTED, envelope_of, status_of, without_data_folder
 from anabranch.server.routing import Call, Limit, Needs, get_service, make_router

@@ -13,10 +13,10 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 from anabranch.errors import InvalidInputError, MergeConflictError
 from anabranch.ids import MAIN
 from anabranch.json_values import json_value
+from anabranch.repo.merge.conflict_resolution import Strategy
 from anabranch.repo.merge.conflicts import ConflictKind
 from anabranch.repo.merge.decisions import read_resolutions
 from anabranch.repo.merge.plan import MergeOutcome
-from anabranch.repo.merge.resolve import Strategy
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess, publishing_once
 from anabranch.server.branches import Branches

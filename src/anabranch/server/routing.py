@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import request_response
 
 from anabranch.server.auth import Scope, Token, authenticate, require
-from anabranch.server.branch import OpenBranch
+from anabranch.server.branch_access import OpenBranch
 from anabranch.server.envelope import Envelope, status_of
 from anabranch.server.idempotency import HEADER_PARAMETER, Attempt, answer_once
 from anabranch.server.settings import Settings

@@ -19,7 +19,7 @@ from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
 from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
-from anabranch.server.branch import OpenBranch
+from anabranch.server.branch_access import OpenBranch
 from anabranch.server.client_values import checked_filter, rows_of_objects
 from anabranch.server.routing import (
     Body,

@@ -16,7 +16,7 @@ from anabranch.repo.log.entries import BranchMode
 from anabranch.repo.repository import Repository
 from anabranch.server.audit import AuditLog
 from anabranch.server.auth import Scope
-from anabranch.server.branch import BranchRows, adopt, note_copies
+from anabranch.server.branch_access import BranchRows, adopt, note_copies
 from anabranch.server.branches import Branches
 from anabranch.server.buckets import Buckets
 from anabranch.server.database import Database

@@ -14,7 +14,7 @@ from anabranch.repo.log.config import owns
 from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
-from anabranch.server.branch import OpenBranch
+from anabranch.server.branch_access import OpenBranch
 from anabranch.server.buckets import Buckets
 from anabranch.server.routing import (
     Body,

@@ -10,7 +10,7 @@ from anabranch.format.home import Home
 from anabranch.format.splits import Selection
 from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN, TableKey
-from anabranch.repo.io.load_steps import LoadMode
+from anabranch.repo.io.prepared_table import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Table
 from anabranch.storage.uris import normalise_uri

@@ -31,7 +31,7 @@ from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
-from anabranch.repo.io.load_steps import LoadMode, prepare_table, stage_fragments
+from anabranch.repo.io.prepared_table import LoadMode, prepare_table, stage_fragments
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
 from anabranch.repo.transaction import Transaction

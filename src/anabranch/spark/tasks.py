@@ -20,7 +20,7 @@ from anabranch.files.rows import cut_file
 from anabranch.files.sources import SourceFile
 from anabranch.format.staging import VersionRef, WrittenFragment, rewrite_fragments
 from anabranch.repo.io.load import write_rows
-from anabranch.repo.io.load_steps import LoadTask, WrittenRows
+from anabranch.repo.io.prepared_table import LoadTask, WrittenRows
 from anabranch.spark.session import get_session
 from anabranch.spark.source import FragmentWriter
 from anabranch.spark.types import new_columns

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.format.doctor.branches import diagnose_trees
-from anabranch.format.doctor.doctor import doctor
+from anabranch.format.doctor.dataset_doctor import doctor
 from anabranch.format.doctor.findings import Repairs
 from anabranch.format.doctor.inventory import read_inventory
 from anabranch.format.home import Home, branch_folder

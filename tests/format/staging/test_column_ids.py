@@ -23,7 +23,7 @@ from anabranch.format.staging import (
     update,
     write_fragments,
 )
-from anabranch.format.staging.notes import COLUMN_ID
+from anabranch.format.staging.schema_notes import COLUMN_ID
 from tests.conftest import Location
 from tests.duck.test_comparer import CASES, column
 from tests.format.staging.tables import contents, new_table, raw

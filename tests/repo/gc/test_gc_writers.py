@@ -10,7 +10,7 @@ import pytest
 from anabranch import testing
 from anabranch.errors import CollectedError
 from anabranch.format.staging import ColumnChange
-from anabranch.format.staging.settling import _SETTLED
+from anabranch.format.staging.settle_version import _SETTLED
 from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, entry, fill_lake, ids, nothing_changes, raw, table

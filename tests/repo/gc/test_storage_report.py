@@ -10,8 +10,8 @@ from anabranch import testing
 from anabranch.errors import BranchNotFoundError, InvalidInputError, NotFoundError, TableNotFoundError
 from anabranch.format.bases import Usage
 from anabranch.repo.gc.collection import GcStage
-from anabranch.repo.gc.measurement import RepositoryStorage
 from anabranch.repo.gc.roots import HolderKind
+from anabranch.repo.gc.storage_report import RepositoryStorage
 from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, fill_lake, objects, table

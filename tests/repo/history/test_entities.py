@@ -19,7 +19,7 @@ from anabranch.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from anabranch.format.compare.entities import find_row
+from anabranch.format.compare.row_by_key import find_row
 from anabranch.format.staging import VersionRef
 from anabranch.repo.history.entities import EntityChange
 from tests.conftest import Location

@@ -27,7 +27,7 @@ from anabranch.files.formats import CsvOptions, format_of_name
 from anabranch.hints import closest, shell_text
 
 if TYPE_CHECKING:
-    from anabranch.repo.io.load_steps import LoadReport
+    from anabranch.repo.io.prepared_table import LoadReport
     from anabranch.repo.repository import Repository
 
 app = group()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport, Finding
     from anabranch.format.retention import CleanupReport
     from anabranch.repo.gc.collection import GcReport
-    from anabranch.repo.gc.measurement import Holding, RepositoryStorage
+    from anabranch.repo.gc.storage_report import Holding, RepositoryStorage
 
 app = group()
 

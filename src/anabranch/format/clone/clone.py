@@ -51,7 +51,7 @@ from anabranch.format.refs.refs import get_branch, get_tag
 from anabranch.format.staging.fragments import as_new_fragment
 from anabranch.format.staging.manifests import Origin, stage
 from anabranch.format.staging.rows import Addresses, delete_rows, join_addresses
-from anabranch.format.staging.settling import give_ordinary_version
+from anabranch.format.staging.settle_version import give_ordinary_version
 from anabranch.ids import MAIN
 from anabranch.storage import copy_between, copy_verified, in_parallel, is_below_file, open_store
 from anabranch.storage.uris import is_local, join_uri, relative_to, split_uri

@@ -38,7 +38,7 @@ from anabranch.format.refs.refs import (
     list_branches,
     list_tags,
 )
-from anabranch.format.staging.settling import fork
+from anabranch.format.staging.settle_version import fork
 from anabranch.ids import LAYOUT_NAMES, MAIN
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import join_uri, normalise_uri, relative_to

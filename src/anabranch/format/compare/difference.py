@@ -24,7 +24,7 @@ from anabranch.format.layout.fragment_rows import Offsets, offsets_in
 from anabranch.format.layout.next_manifest import UPDATED_FIELDS
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import find_transaction, shown_version
-from anabranch.format.staging.notes import columns_by_id
+from anabranch.format.staging.schema_notes import columns_by_id
 from anabranch.storage.requests import at_once, in_parallel
 
 _Place = frozenset[tuple[int, str]]

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from anabranch.format.staging.key_hashes import *  # noqa: F403
     from anabranch.format.staging.keys import *  # noqa: F403
     from anabranch.format.staging.manifests import *  # noqa: F403
-    from anabranch.format.staging.notes import *  # noqa: F403
     from anabranch.format.staging.rows import *  # noqa: F403
-    from anabranch.format.staging.settling import *  # noqa: F403
+    from anabranch.format.staging.schema_notes import *  # noqa: F403
+    from anabranch.format.staging.settle_version import *  # noqa: F403
 
 # In this order a name is searched for. The first two do not load Lance, and the others load those before them.
 _MODULES = (

@@ -20,7 +20,7 @@ from anabranch.format.staging.expressions import (
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
 from anabranch.format.staging.manifests import stage
-from anabranch.format.staging.notes import noted_column_ids, with_id_of, with_ids_of_added, with_metadata_of
+from anabranch.format.staging.schema_notes import noted_column_ids, with_id_of, with_ids_of_added, with_metadata_of
 
 # Casts are written under a name of their own, and take the column's name when it is gone.
 _CAST = "__cast_{}"

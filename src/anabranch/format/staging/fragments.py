@@ -21,7 +21,7 @@ from anabranch.format.layout.next_manifest import ChangedRows
 from anabranch.format.staging.fields import FieldTree, check_columns, describe_schema, field_messages
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, read_rows
 from anabranch.format.staging.manifests import find_transaction, stage, stage_rows
-from anabranch.format.staging.notes import with_ids_of_overwritten
+from anabranch.format.staging.schema_notes import with_ids_of_overwritten
 from anabranch.storage import in_parallel
 from anabranch.storage.uris import is_local
 

@@ -17,7 +17,7 @@ from anabranch.format.arguments import check_columns
 from anabranch.format.home import VersionRef
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.manifests import alone, stage
-from anabranch.format.staging.notes import WANTED_INDICES, annotate
+from anabranch.format.staging.schema_notes import WANTED_INDICES, annotate
 from anabranch.hints import suggest
 
 METRICS = ("l2", "cosine", "dot", "hamming")

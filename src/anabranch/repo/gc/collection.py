@@ -25,7 +25,7 @@ from anabranch.format.retention import DEFAULT_GRACE, Retention, checked_retenti
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.roots import Roots, find_roots
-from anabranch.repo.gc.sweep import (
+from anabranch.repo.gc.sweep_and_purge import (
     CollectedObject,
     delete_wave,
     find_wanted,

@@ -9,7 +9,7 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundError
 from anabranch.format.arguments import checked_limit
-from anabranch.format.compare.entities import Sighting, find_renamed, find_row, find_row_beside, read_contents_of
+from anabranch.format.compare.row_by_key import Sighting, find_renamed, find_row, find_row_beside, read_contents_of
 from anabranch.format.layout.manifest import Contents, has_fragment, read_contents
 from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey

@@ -68,7 +68,7 @@ def _is_same_table(
 ) -> bool:
     """Return whether two states in one folder are of one table, because they have a column in common."""
     # Not at the top: most comparisons do not need it, and it loads Lance.
-    from anabranch.format.staging.notes import read_column_ids
+    from anabranch.format.staging.schema_notes import read_column_ids
 
     tables = Table(config, key, entry), Table(config, other_key, other)
     try:
@@ -272,7 +272,7 @@ class TableStates:
 
     def manifest(self, number: int) -> bytes:
         """Return the manifest of the version of a state."""
-        from anabranch.format.compare.entities import read_manifest_of  # not at the top: it loads Lance
+        from anabranch.format.compare.row_by_key import read_manifest_of  # not at the top: it loads Lance
 
         found = self._manifests.get(number)
         if found is None:

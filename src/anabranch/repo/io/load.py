@@ -25,7 +25,7 @@ from anabranch.format.arrow_types import has_own_types
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
 from anabranch.ids import TableKey, checked_text
 from anabranch.repo.history.comparer import Choice
-from anabranch.repo.io.load_steps import (
+from anabranch.repo.io.prepared_table import (
     Loaded,
     Loader,
     LoadMode,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from anabranch.format.staging import read_recipes
-from anabranch.format.staging.notes import without_column_ids
+from anabranch.format.staging.schema_notes import without_column_ids
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import TableDiff
@@ -18,11 +18,11 @@ from anabranch.repo.history.table_history import match_tables
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap, is_same_state
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_step_conflicts
+from anabranch.repo.merge.conflict_resolution import Resolution, SchemaDecider, TableResolution, check_names
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
 from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.matched_table import plan_matched_table
-from anabranch.repo.merge.paths import field_paths
-from anabranch.repo.merge.resolve import Resolution, SchemaDecider, TableResolution, check_names
+from anabranch.repo.merge.nested_cells import field_paths
 from anabranch.repo.merge.steps import AddTable, DropTable, MergeSteps, RenameTable, TableMatch, TableState, TableStep
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import refuse_shared_home, taken_homes

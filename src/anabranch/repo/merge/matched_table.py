@@ -16,9 +16,9 @@ from anabranch.format.staging import DEFAULT, IndexRecipe, read_recipes
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.merge.conflict_resolution import Resolution, SchemaDecider, TableResolution
 from anabranch.repo.merge.conflicts import ConflictKind
 from anabranch.repo.merge.decisions import TableNames
-from anabranch.repo.merge.resolve import Resolution, SchemaDecider, TableResolution
 from anabranch.repo.merge.shape_merge import merge_shapes
 from anabranch.repo.merge.shapes import (
     MergedColumn,

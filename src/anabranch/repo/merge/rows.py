@@ -17,6 +17,7 @@ from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.hints import suggest
 from anabranch.json_values import value_from_json
 from anabranch.repo.history.comparer import TableCounts
+from anabranch.repo.merge.cell_resolvers import Cells, choose, first_of, put_at
 from anabranch.repo.merge.changed_rows import (
     ChangedRows,
     FoundRows,
@@ -28,8 +29,7 @@ from anabranch.repo.merge.changed_rows import (
 )
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
-from anabranch.repo.merge.paths import has_paths, merge_by_path
-from anabranch.repo.merge.resolvers import Cells, choose, first_of, put_at
+from anabranch.repo.merge.nested_cells import has_paths, merge_by_path
 from anabranch.repo.merge.shapes import MergedColumn
 from anabranch.repo.merge.steps import MergeTable
 

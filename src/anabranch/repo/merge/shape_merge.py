@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.staging.incoming import require_computable
-from anabranch.format.staging.notes import NOT_NULL, first_names
+from anabranch.format.staging.schema_notes import NOT_NULL, first_names
 from anabranch.repo.history.comparer import ColumnTriple
-from anabranch.repo.merge.resolve import SchemaDecider
+from anabranch.repo.merge.conflict_resolution import SchemaDecider
 from anabranch.repo.merge.shapes import MergedColumn, Shape, TableSide, TableSides, match_columns
 
 _Value = TypeVar("_Value")

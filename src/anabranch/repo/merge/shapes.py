@@ -12,10 +12,16 @@ import pyarrow as pa
 from anabranch.format.compare.difference import ColumnPair, Difference
 from anabranch.format.staging import DEFAULT, ColumnChange, Notes, VersionRef, find_wrong_default, notes_of
 from anabranch.format.staging.expressions import find_default
-from anabranch.format.staging.notes import COLUMN_ID, NOT_NULL, column_ids_text, noted_column_ids, read_column_ids
+from anabranch.format.staging.schema_notes import (
+    COLUMN_ID,
+    NOT_NULL,
+    column_ids_text,
+    noted_column_ids,
+    read_column_ids,
+)
 from anabranch.repo.history.comparer import ColumnTriple
+from anabranch.repo.merge.conflict_resolution import SchemaDecider, SideTexts
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.resolve import SchemaDecider, SideTexts
 from anabranch.repo.snapshot import Table
 
 

@@ -14,8 +14,8 @@ from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import RowMerge, TableCounts, count_rows
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, is_same_state
+from anabranch.repo.merge.conflict_resolution import TableResolution
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.resolve import TableResolution
 from anabranch.repo.merge.shapes import MergedColumn, MergedNotes, Shape
 from anabranch.repo.snapshot import Table
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO, ClassVar
 
 from anabranch.ids import MAIN, BranchName
-from anabranch.repo.io.load_steps import LoadMode
+from anabranch.repo.io.prepared_table import LoadMode
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
 from anabranch.server.files import keep_file

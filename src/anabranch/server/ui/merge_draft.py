@@ -11,8 +11,8 @@ from markupsafe import escape
 from anabranch.display import Cell, cell_of, short_id
 from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.json_values import json_value
+from anabranch.repo.merge.conflict_resolution import Strategy
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind
-from anabranch.repo.merge.resolve import Strategy
 from anabranch.repo.repository import Repository
 from anabranch.server.ui.site import Visit
 

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from anabranch.errors import BusyError, InvalidExpressionError
 from anabranch.format import staging
 from anabranch.format.staging import Addresses, VersionRef, WrittenFragment
-from anabranch.repo.io.load_steps import LoadMode, prepare_table
+from anabranch.repo.io.prepared_table import LoadMode, prepare_table
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch, table_writes
 from anabranch.repo.transaction import Transaction

@@ -17,7 +17,7 @@ from anabranch.format.home import BoundedCache, HomeKey, VersionRef, new_home_ca
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents
 from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fields import FieldTree
-from anabranch.format.staging.notes import columns_by_id
+from anabranch.format.staging.schema_notes import columns_by_id
 
 _ADDRESS = "_rowaddr"
 _LEAST_INT64 = -(1 << 63)

@@ -17,7 +17,7 @@ from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.collection import GcStage, find_horizon, iter_swept
 from anabranch.repo.gc.roots import HolderKind, Roots, find_roots
-from anabranch.repo.gc.sweep import (
+from anabranch.repo.gc.sweep_and_purge import (
     CollectedObject,
     Need,
     Needs,

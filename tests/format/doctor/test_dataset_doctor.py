@@ -16,7 +16,7 @@ import anabranch as ab
 from anabranch.errors import DatasetNotFoundError
 from anabranch.format.bases import add_base, append_to_base
 from anabranch.format.clone.clone import shallow_clone
-from anabranch.format.doctor.doctor import doctor
+from anabranch.format.doctor.dataset_doctor import doctor
 from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import branch_ref_path, manifest_path, tag_ref_path

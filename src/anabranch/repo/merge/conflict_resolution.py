@@ -8,9 +8,7 @@ from typing import Any
 
 from anabranch.errors import InvalidInputError
 from anabranch.hints import suggest
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
-from anabranch.repo.merge.decisions import Decisions, TableNames, parse_decisions
-from anabranch.repo.merge.resolvers import (
+from anabranch.repo.merge.cell_resolvers import (
     NAMED,
     Decide,
     Resolver,
@@ -21,6 +19,8 @@ from anabranch.repo.merge.resolvers import (
     leave_open,
     row_decider,
 )
+from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.decisions import Decisions, TableNames, parse_decisions
 
 
 class Strategy(StrEnum):

@@ -26,7 +26,7 @@ from anabranch.format.staging import (
     update,
     upsert,
 )
-from anabranch.format.staging.notes import COLUMN_ID
+from anabranch.format.staging.schema_notes import COLUMN_ID
 from tests.conftest import Location
 from tests.format.staging.tables import contents, new_table, raw, row_ids, rows
 

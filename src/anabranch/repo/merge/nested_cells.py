@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.format.compare.matching import Mask, differ
-from anabranch.repo.merge.resolvers import Cells, Decide, choose, decide_on_each, put_at
+from anabranch.repo.merge.cell_resolvers import Cells, Decide, choose, decide_on_each, put_at
 
 _JSON = "arrow.json"
 
