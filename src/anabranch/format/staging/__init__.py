@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 # In this order a name is searched for. The first two do not load Lance, and the others load those before them.
 _MODULES = (
     "manifests",
-    "settling",
+    "settle_version",
     "expressions",
-    "notes",
+    "schema_notes",
     "fragments",
     "rows",
     "key_hashes",
