@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import grimp
 
 PROJECT = Path(__file__).resolve().parents[1]
-PACKAGE = PROJECT / "src" / "anabranch"
+SOURCE = PROJECT / "src"
+PACKAGE = SOURCE / "anabranch"
 REPO = PACKAGE / "repo"
 FACADE = REPO / "repository.py"
 LONG_FILE, SHORT_FILE = 400, 60
@@ -76,7 +77,7 @@ def find_top_files() -> list[str]:
 
 
 def measure_files() -> dict[str, Any]:
-    lines = {path: _count_lines(path) for path in sorted(PACKAGE.rglob("*.py"))}
+    lines = {path: _count_lines(path) for path in sorted(SOURCE.rglob("*.py"))}
     long = Counter(_folder(path) for path, count in lines.items() if count > LONG_FILE and path != FACADE)
     comments = sum(_count_comments(path) for path in lines)
     return {
@@ -92,7 +93,7 @@ def measure_files() -> dict[str, Any]:
 
 
 def _folder(path: Path) -> str:
-    return str(path.parent.relative_to(PACKAGE.parent))
+    return str(path.parent.relative_to(SOURCE))
 
 
 def _count_lines(path: Path) -> int:
@@ -212,7 +213,7 @@ def measure() -> dict[str, Any]:
         "modules in import cycles": sum(map(len, cycles)),
         "files at the top of repo": len(find_top_files()),
         **measure_files(),
-        f"functions with complexity {COMPLEX} or more": count_complex(PACKAGE),
+        f"functions with complexity {COMPLEX} or more": count_complex(SOURCE),
         f"functions with complexity {COMPLEX} or more in repo": count_complex(REPO),
         "append of one row until settled": count_called(paths["append"]),
         "read of a table": count_called(paths["read"]),

@@ -19,8 +19,8 @@ from anabranch.storage.uris import normalise_uri
 
 if TYPE_CHECKING:
     from anabranch.format.doctor.findings import DoctorReport
-    from anabranch.repo.clone.clone import Relocation
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
+    from anabranch.repo.io.clone import Relocation
     from anabranch.repo.io.prepared_table import Loader
     from anabranch.repo.write.table_changes import Rewriter
 
@@ -137,7 +137,7 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     >>> len(experiment["shop.orders"])
     3
     """
-    from anabranch.repo.clone import clone
+    from anabranch.repo.io import clone
     from anabranch.repo.log.clones import CloneKind
 
     options = storage_options if target_storage_options is None else target_storage_options
@@ -166,7 +166,7 @@ def relocate_repository(
     `mapping` (old prefix to new) is for other locations that moved: tiers, or the source of a shallow clone. It may be
     cut off and done again. `progress` counts tables.
     """
-    from anabranch.repo.clone.clone import relocate_repository
+    from anabranch.repo.io.clone import relocate_repository
 
     return relocate_repository(
         _config(uri, storage_options, None), mapping=mapping, progress=counting(progress, "tables")

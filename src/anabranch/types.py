@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from anabranch.pipelines.run import PipelineRun as PipelineRun
     from anabranch.pipelines.run import StepProgress as StepProgress
     from anabranch.pipelines.run import StepState as StepState
-    from anabranch.repo.clone.clone import Relocation as Relocation
-    from anabranch.repo.clone.clone import Unexplained as Unexplained
     from anabranch.repo.gc.collection import CompactedTable as CompactedTable
     from anabranch.repo.gc.collection import Compaction as Compaction
     from anabranch.repo.gc.collection import GcReport as GcReport
@@ -78,6 +76,8 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage import LineageEdge as LineageEdge
     from anabranch.repo.history.lineage import LineageNode as LineageNode
     from anabranch.repo.history.lineage import NodeKind as NodeKind
+    from anabranch.repo.io.clone import Relocation as Relocation
+    from anabranch.repo.io.clone import Unexplained as Unexplained
     from anabranch.repo.io.prepared_table import LoadMode as LoadMode
     from anabranch.repo.log.clones import CloneInfo as CloneInfo
     from anabranch.repo.log.clones import CloneKind as CloneKind
@@ -128,7 +128,7 @@ _NAMES = {
     "anabranch.pipelines.provenance": "BuiltOutput",
     "anabranch.pipelines.reproduction": "ComparedOutput Reproduction",
     "anabranch.pipelines.run": "PipelineRun StepProgress StepState",
-    "anabranch.repo.clone.clone": "Relocation Unexplained",
+    "anabranch.repo.io.clone": "Relocation Unexplained",
     "anabranch.repo.gc.collection": "CompactedTable Compaction GcReport",
     "anabranch.repo.gc.storage_report": "FileGroup HolderStorage RepositoryStorage TableStorage TableUsage",
     "anabranch.repo.gc.roots": "HolderKind",

@@ -10,7 +10,7 @@ import anabranch as ab
 from anabranch.errors import DatasetNotFoundError
 from tests.faults.lakes import RIVAL, State
 from tests.faults.writes import Act, Write, do_nothing, names
-from tests.repo.clone.moving import copy_objects
+from tests.repo.io.moving import copy_objects
 
 
 def stock(repo: ab.Repository, branch: str = "main") -> ab.Dataset:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-GATEWAY = b"pyspark_anabranch.gateway"
+GATEWAY = b"from pyspark_anabranch import serve_gateway; serve_gateway()"
 WAIT_SECONDS = 120
 
 

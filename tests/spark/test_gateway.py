@@ -20,6 +20,7 @@ import pytest
 import anabranch as ab
 from anabranch.spark.gateway.requests import Frame, Frames
 from tests.spark.conftest import ORDERS, orders
+from tests.spark.processes import GATEWAY
 
 PROJECT = Path(__file__).parents[2]
 WAIT_SECONDS = 60
@@ -54,7 +55,7 @@ class Gateway:
 def started(folder: Path, *arguments: str, errors: int | None = None) -> Iterator[Gateway]:
     folder.mkdir(mode=0o700)
     path = folder / "socket"
-    command = [sys.executable, "-m", "pyspark_anabranch.gateway", str(path), *arguments]
+    command = [sys.executable, "-c", GATEWAY.decode(), str(path), *arguments]
     environment = os.environ | {"PYTHONPATH": str(PROJECT / "src")}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment

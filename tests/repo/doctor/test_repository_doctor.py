@@ -26,7 +26,6 @@ from anabranch.format.doctor.findings import FindingKind, Severity
 from anabranch.testing import CountingStore
 from tests.conftest import Location
 from tests.lake_templates import Cast, Fill, LakeTemplate
-from tests.repo.clone.moving import copy_objects
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, table
 from tests.repo.doctor.ailing import RENAMED, Contents, Files, furnish, furnish_little, named, read_all
 from tests.repo.doctor.damages import (
@@ -42,6 +41,7 @@ from tests.repo.doctor.damages import (
     unsettled_home,
 )
 from tests.repo.gc.passing import pass_time
+from tests.repo.io.moving import copy_objects
 
 Kind = FindingKind
 COMMAND = get_command(create_app())  # made once: that takes longer than most of what it does here

@@ -11,7 +11,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import CollectedError, NotFoundError
 from anabranch.ids import TableKey
-from anabranch.repo.clone.clone import clone_repository, request_clone
+from anabranch.repo.io.clone import clone_repository, request_clone
 from anabranch.repo.log.clones import CloneKind, Clones, CloneState
 from anabranch.repo.log.collected import mark_collected
 from anabranch.repo.log.config import RepoConfig

@@ -19,7 +19,7 @@ from anabranch import bootstrap
 from anabranch.format import home, tiering
 from anabranch.format.clone import clone as dataset_clone
 from anabranch.format.staging import fragments
-from anabranch.repo.clone import clone
+from anabranch.repo.io import clone
 from anabranch.storage import ObjectStore, open_store
 from anabranch.storage.store import open_root
 from anabranch.testing import WrappedStore

@@ -44,7 +44,7 @@ def find_executor() -> int:
 
 def find_gateways(executor: int) -> list[int]:
     pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
-    found = [pid for pid in pids if "pyspark_anabranch.gateway" in arguments(pid)]
+    found = [pid for pid in pids if "import serve_gateway" in arguments(pid)]
     return [pid for pid in found if ancestors(pid)[:1] == [executor]]
 
 

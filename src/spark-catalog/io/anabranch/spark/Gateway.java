@@ -38,6 +38,8 @@ final class Gateway {
    */
   private static final int IDLE_SECONDS = 600;
 
+  private static final String PROGRAM = "from pyspark_anabranch import serve_gateway; serve_gateway()";
+
   private final Process process;
   private final Path socket;
   private final ErrorOutput errors;
@@ -47,7 +49,7 @@ final class Gateway {
     socket = folder.resolve("socket");
     socket.toFile().deleteOnExit();
     ProcessBuilder builder = new ProcessBuilder(
-        python, "-m", "pyspark_anabranch.gateway", socket.toString(), String.valueOf(idleSeconds));
+        python, "-c", PROGRAM, socket.toString(), String.valueOf(idleSeconds));
     String shipped = copy(packages, folder);
     if (!shipped.isEmpty()) {
       builder.environment().merge("PYTHONPATH", shipped, (given, added) -> added + File.pathSeparator + given);
@@ -155,7 +157,7 @@ final class Gateway {
     BufferedReader output =
         new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
     if (!"ready".equals(output.readLine())) {
-      throw new IOException("'" + python + " -m pyspark_anabranch.gateway' did not start: install anabranch[spark] "
+      throw new IOException("'" + python + "' did not start the gateway of the catalog: install anabranch[spark] "
           + "in that Python, or set PYSPARK_PYTHON or spark.pyspark.python to one that has it. It wrote:\n"
           + errors.lastLines());
     }

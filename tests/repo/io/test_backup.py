@@ -11,8 +11,8 @@ import pytest
 import anabranch as ab
 from anabranch.errors import AnabranchError, ObjectNotFoundError
 from anabranch.storage import copy_between, open_store
-from tests.repo.clone.moving import read_all
 from tests.repo.conftest import ORDERS, append, ids, table
+from tests.repo.io.moving import read_all
 from tests.repo.programs import ledger
 
 Step = Callable[[str], bool]

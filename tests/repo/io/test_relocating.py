@@ -14,9 +14,9 @@ from anabranch.errors import InvalidInputError, RepositoryNotFoundError, StaleBa
 from anabranch.format.layout.manifest import read_manifest
 from anabranch.storage import open_store
 from tests.conftest import Location
-from tests.repo.clone.moving import copy_objects, furnish, move_objects, read_all, remove_objects
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, objects, rows, table
 from tests.repo.gc.passing import pass_time
+from tests.repo.io.moving import copy_objects, furnish, move_objects, read_all, remove_objects
 from tests.repo.programs.running import Program
 
 

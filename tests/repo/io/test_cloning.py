@@ -22,9 +22,9 @@ from anabranch.errors import (
 from anabranch.storage import documents, open_store
 from tests.conftest import Location
 from tests.faults.trouble import Trouble, all_stores_through
-from tests.repo.clone.moving import furnish, remove_objects
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, fill_lake, ids, objects, rows, table
 from tests.repo.gc.passing import pass_time
+from tests.repo.io.moving import furnish, remove_objects
 from tests.repo.programs import ledger
 from tests.repo.programs.running import Program
 
