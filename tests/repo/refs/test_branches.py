@@ -1,19 +1,27 @@
 """Branches beyond what the specification says: nesting, deleting, restoring, making again."""
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import lance
 import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import (
     BranchExistsError,
     BranchInUseError,
     BranchNotFoundError,
+    CollectedError,
     InvalidInputError,
     WriteConflictError,
 )
+from anabranch.repo.log.collected import mark_collected
+from anabranch.repo.log.config import RepoConfig, now_in_microseconds
+from anabranch.testing import WrappedStore
+from tests.handles import open_with
 from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
@@ -393,3 +401,39 @@ def test_homes_of_main_are_not_below_main(dev: ab.Repository) -> None:
     )
     root.branches.delete(home)
     assert ids(dev.snapshot_of("dev")) == [1, 2, 3, 4]
+
+
+T = TypeVar("T")
+
+
+class _SlowFirstPut(WrappedStore):
+    """A store that answers the first put of a branch after an hour, in which the head of main is collected."""
+
+    def __init__(self, config: RepoConfig, head: str) -> None:
+        super().__init__(config.store)
+        self._config, self._head, self._slept = config, head, 0
+
+    def clock(self) -> int:
+        return now_in_microseconds() + self._slept
+
+    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
+        try:
+            return send()
+        finally:
+            if operation == "put_if_absent" and path.startswith("_versions/dev/") and not self._slept:
+                self._slept = 3_600_000_000
+                mark_collected(self._config, self._head, at=self._slept)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_branch_whose_creation_takes_long_notices_that_its_source_was_collected(
+    lake: ab.Repository, *, is_new: bool
+) -> None:
+    if not is_new:
+        lake.branch_create("dev")
+        lake.branch_delete("dev")
+    config = testing.config_of(lake)
+    slow = _SlowFirstPut(config, lake.head_commit_id_for_branch("main"))
+    with pytest.raises(CollectedError):
+        open_with(replace(config, store=slow, clock=slow.clock)).branch_create("dev")
+    assert [info.name for info in lake.branch_list()] == ["main"]

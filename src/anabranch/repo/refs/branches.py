@@ -123,23 +123,27 @@ def create_branch(
     if source.is_old and ((newest := repo_store.heads.find_followed(parent)) is None or newest.state.is_deleted):
         parent = replace(parent, branch=None)
 
-    def first_entry(tombstone: LogEntry | None) -> LogEntry:
-        entry = repo_store.heads.first_entry(
-            name,
-            source.record,
-            BranchEvent.CREATED,
-            mode=mode,
-            parent=parent,
-            description=description,
-            expires_at=expires_at,
-        )
+    # Made once, also if a tombstone of the name makes a second put necessary: its time shows `_verify_created` how long
+    # ago the source was read.
+    first = repo_store.heads.first_entry(
+        name,
+        source.record,
+        BranchEvent.CREATED,
+        mode=mode,
+        parent=parent,
+        description=description,
+        expires_at=expires_at,
+    )
+
+    def after(tombstone: LogEntry | None) -> LogEntry:
+        entry = first
         if tombstone is not None:
             number = tombstone.number + 1
-            state = replace(entry.state, created_as=number, renames=tombstone.state.renames)
-            entry = replace(entry, number=number, at=max(entry.at, tombstone.at), state=state)
+            state = replace(first.state, created_as=number, renames=tombstone.state.renames)
+            entry = replace(first, number=number, at=max(first.at, tombstone.at), state=state)
         return pin_view(repo_store, entry, source.view, message=f"Branch {name}")
 
-    entry = repo_store.heads.create(name, first_entry, verify=lambda entry: _verify_created(repo_store, entry, source))
+    entry = repo_store.heads.create(name, after, verify=lambda entry: _verify_created(repo_store, entry, source))
     if entry is None:
         raise BranchExistsError(f"branch '{name}' already exists", hint="choose another name, or delete it first")
     return BranchInfo.of(entry, repo_store.heads.follow)
