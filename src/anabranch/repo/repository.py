@@ -19,14 +19,23 @@ from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputEr
 from anabranch.format.arguments import checked_limit, require_names
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName, checked_text
+from anabranch.repo.history.ancestry import Ancestry, base_snapshot
+from anabranch.repo.log.clones import CloneInfo, Clones
+from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.commits import CommitSpec
-from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.config import RepoConfig, store_microseconds
+from anabranch.repo.log.creation import freeing_space
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.numbered import NamePage
 from anabranch.repo.log.store import CommitTables, RepoStore
 from anabranch.repo.log.validation import checked_choice, checked_expiry, checked_metadata, checked_version
+from anabranch.repo.refs import branches, protection, reset_and_undo, tags
+from anabranch.repo.refs.branches import BranchInfo, TableDrift
+from anabranch.repo.refs.reset_and_undo import Movement
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
+from anabranch.repo.refs.tags import TagInfo
 from anabranch.repo.snapshot import Snapshot, Table
+from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
 
 if TYPE_CHECKING:
@@ -45,7 +54,6 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage import Lineage
     from anabranch.repo.io.export import ExportReport
     from anabranch.repo.io.prepared_table import Loader, LoadReport
-    from anabranch.repo.log.clones import CloneInfo
     from anabranch.repo.log.commits import Inspect, Once
     from anabranch.repo.log.history_tables import HistoryTables
     from anabranch.repo.log.leases import Lease
@@ -57,17 +65,12 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.merge import BranchMerge
     from anabranch.repo.merge.plan import MergeResult, ReplayResult
     from anabranch.repo.merge.replay import Replay
-    from anabranch.repo.refs.branches import BranchInfo, TableDrift
-    from anabranch.repo.refs.reset_and_undo import Movement
-    from anabranch.repo.refs.tags import TagInfo
     from anabranch.repo.run import Run
-    from anabranch.repo.runs.engine_access import RepositoryParts
     from anabranch.repo.runs.runs import RunInfo
     from anabranch.repo.schema.apply import SchemaApplied, SchemaPlan
     from anabranch.repo.schema.desired import Desired
     from anabranch.repo.schema.state import SchemaState
     from anabranch.repo.transaction import Transaction
-    from anabranch.repo.write.checks import Checks, NamedCheck, Parameters
     from anabranch.repo.write.publish import Published
     from anabranch.repo.write.settle import ExternalWrite
     from anabranch.repo.write.table_changes import Rewriter
@@ -88,7 +91,7 @@ class SqlEngine(Protocol):
         sql: str,
         *,
         ref: str,
-        params: "Parameters | None" = None,
+        params: Parameters | None = None,
         snapshot: Snapshot | None = None,
         timeout: float | None = None,
         batch_rows: int | None = None,
@@ -239,18 +242,6 @@ class Repository:
         """
         return self.sync_branch(str(BranchName.parse_public(branch)))
 
-    @property
-    def _parts(self) -> "RepositoryParts":
-        """Return the parts that `EngineAccess` uses."""
-        from anabranch.repo.runs.engine_access import RepositoryParts
-
-        return RepositoryParts(
-            repo_store=self._repo_store,
-            resolve_published=self._published_snapshot,
-            parse_branch=self._named,
-            on_published=self._on_published,
-        )
-
     def _publishing_once(self, once: "Once | None") -> "Repository":
         """Return a handle of its own, because other callers may use this one at the same time."""
         handle = Repository(self._config, engines=self._engines, branch=self.branch)
@@ -272,7 +263,8 @@ class Repository:
                 if not entry.state.is_live:
                     tables = CommitTables(self._repo_store.commits.full_map, entry.head)
                     self._cached = Snapshot(self._repo_store, entry.head, tables, version=entry.number)
-        if entry.number <= history_tables.FIRST or entry.number % history_tables.INTERVAL == 0:
+        is_very_first = entry.number == history_tables.FIRST and entry.branch.value == MAIN
+        if is_very_first or entry.number % history_tables.INTERVAL == 0:
             history_tables.follow_history(self._repo_store, entry)
         self.external_writes = published.external_writes
         if published.external_writes:
@@ -314,7 +306,7 @@ class Repository:
         require_kept(found, self._repo_store)
         return Snapshot.of(self._repo_store, found.record, version=found.version)
 
-    def _query(self, sql: str, snapshot: Snapshot, params: "Parameters | None") -> "pa.RecordBatchReader":
+    def _query(self, sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
         """Answer a statement over a snapshot, whether others can see it or not."""
         return self._engines.load_sql().query(self, sql, ref=snapshot.id, params=params, snapshot=snapshot)
 
@@ -404,8 +396,6 @@ class Repository:
         >>> [commit.message for commit in repo.iter_graph()]
         ['Tea', 'Load the shop', 'Begin the repository']
         """
-        from anabranch.repo.history.ancestry import Ancestry
-
         if ref is None:
             tips = [tip.origin for tip in self._repo_store.heads.list_tips()]
         else:
@@ -428,9 +418,7 @@ class Repository:
         >>> repo.graph(limit=1).branches[repo.head_commit_id_for_branch("main")]
         ['main']
         """
-        from anabranch.repo.history.ancestry import Ancestry
         from anabranch.repo.history.commit_graph import draw_commits
-        from anabranch.repo.refs.tags import list_tags
 
         tips = self._repo_store.heads.list_tips()
         walked = [tip.origin for tip in tips] if ref is None else [self._resolve(ref).record.origin]
@@ -443,7 +431,7 @@ class Repository:
         return draw_commits(
             commits,
             branches=((tip.origin.commit.graph_commit_id, str(tip.branch)) for tip in tips),
-            tags=((tag.commit_id, tag.name) for tag in list_tags(self._repo_store)),
+            tags=((tag.commit_id, tag.name) for tag in tags.list_tags(self._repo_store)),
             offset=checked_limit(offset, "commits", name="offset") or 0,
             limit=checked_limit(limit, "commits"),
             is_filtered=key is not None or actor is not None,
@@ -461,8 +449,6 @@ class Repository:
         >>> repo.ahead_behind(["dev", "main"])
         {'dev': (1, 0), 'main': (0, 0)}
         """
-        from anabranch.repo.history.ancestry import Ancestry
-
         require_names(refs, "refs")
         ancestry, theirs = Ancestry(self._repo_store), self._resolve(self._ref(base)).record
         return {ref: ancestry.count_apart(self._resolve(ref).record, theirs, most=limit) for ref in refs}
@@ -563,8 +549,6 @@ class Repository:
         return diff_snapshots(old, new, keys=tables, load_comparer=load_comparer)
 
     def _diff_sides(self, before: str, after: str | None) -> tuple[Snapshot, Snapshot]:
-        from anabranch.repo.history.ancestry import base_snapshot
-
         pair = RefRange.find(before)
         if pair is None:
             pair = RefRange(before, after)
@@ -597,8 +581,6 @@ class Repository:
         >>> [commit.message for commit in repo.merge_bases("dev", "main")]
         ['Load the shop']
         """
-        from anabranch.repo.history.ancestry import Ancestry
-
         ours, theirs = (self._resolve(ref).record for ref in (source, self._ref(into)))
         found = Ancestry(self._repo_store).find_merge_bases(ours, theirs)
         if not found:
@@ -642,7 +624,7 @@ class Repository:
 
     def reflog(
         self, branch: str | None = None, *, limit: int | None = 50, after: int | None = None
-    ) -> "Listing[Movement]":
+    ) -> Listing[Movement]:
         """List the movements of a branch, newest first: commits, resets, deletes, with actor and time.
 
         `after` continues after the last one of another page, which has this number.
@@ -652,8 +634,6 @@ class Repository:
         >>> [movement.event.value for movement in repo.reflog(limit=2)]
         ['undone', 'committed']
         """
-        from anabranch.repo.refs import reset_and_undo
-
         target = self._named(branch)
         return Listing(reset_and_undo.list_movements(self._repo_store, target, limit=limit, after=after))
 
@@ -692,7 +672,7 @@ class Repository:
     # SQL and runs.
 
     def sql(
-        self, sql: str, ref: str | None = None, *, params: "Parameters | None" = None, timeout: float | None = None
+        self, sql: str, ref: str | None = None, *, params: Parameters | None = None, timeout: float | None = None
     ) -> "pa.Table":
         """Answer one read-only statement over the tables as a ref has them, by default the bound branch as it is now.
 
@@ -710,7 +690,7 @@ class Repository:
         sql: str,
         ref: str | None = None,
         *,
-        params: "Parameters | None" = None,
+        params: Parameters | None = None,
         timeout: float | None = None,
         batch_rows: int | None = None,
     ) -> "pa.RecordBatchReader":
@@ -732,7 +712,7 @@ class Repository:
         *,
         message: str = "",
         metadata: Mapping[str, str] | None = None,
-        checks: "Checks" = (),
+        checks: Checks = (),
     ) -> "Run":
         """Begin work that no one else sees until all of it is published as one commit of a branch.
 
@@ -748,7 +728,6 @@ class Repository:
         'Nightly'
         """
         from anabranch.repo.runs import runs
-        from anabranch.repo.write.checks import checked_checks, recorded_checks
 
         named = checked_checks(checks)
         run_id, lease = runs.begin_run(
@@ -794,11 +773,11 @@ class Repository:
         return Listing(page.cut(runs.list_runs(self._repo_store, page, target=on)))
 
     def _run(
-        self, run_id: str, lease: "Lease", *, checks: "Sequence[NamedCheck]", warns_if_dropped: bool = False
+        self, run_id: str, lease: "Lease", *, checks: Sequence[NamedCheck], warns_if_dropped: bool = False
     ) -> "Run":
         from anabranch.repo.run import Run
 
-        def query(sql: str, snapshot: Snapshot, params: "Parameters | None") -> "pa.RecordBatchReader":
+        def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
             ref = str(BranchName.of_run(run_id))
             return self._engines.load_sql().query(self, sql, ref=ref, params=params, snapshot=snapshot)
 
@@ -823,7 +802,7 @@ class Repository:
         mode: str = BranchMode.PINNED,
         description: str = "",
         expires_in: timedelta | None = None,
-    ) -> "BranchInfo":
+    ) -> BranchInfo:
         """Create a branch from a branch, a tag, a commit or an old version, by default from the bound branch.
 
         No table is read or copied. A pinned branch shows its source as it is now. A live branch shows main as it is at
@@ -835,9 +814,6 @@ class Repository:
         >>> repo.branch_create("preview", mode="live").own_tables
         ()
         """
-        from anabranch.repo.log.config import store_microseconds
-        from anabranch.repo.refs import branches
-
         target, chosen = BranchName.parse_new(name), checked_choice(BranchMode, mode, "the branch mode")
         default = MAIN if chosen is BranchMode.LIVE else self.branch
         made = branches.create_branch(
@@ -859,7 +835,7 @@ class Repository:
         mode: str = BranchMode.PINNED,
         description: str = "",
         expires_in: timedelta | None = None,
-    ) -> "BranchInfo":
+    ) -> BranchInfo:
         """Create a branch like `branch_create`, with the source as the first argument.
 
         >>> repo.branch_create_from("main", "dev").parent
@@ -877,7 +853,7 @@ class Repository:
         prefix: str | None = None,
         after: str | None = None,
         limit: int | None = None,
-    ) -> "Listing[BranchInfo]":
+    ) -> Listing[BranchInfo]:
         """List the branches by name. `internal` lists those of runs, too; `deleted` lists deleted branches instead.
 
         `prefix` lists those whose name starts with it, and `after` continues after the last one of another page. Only
@@ -886,8 +862,6 @@ class Repository:
         >>> [branch.name for branch in repo.branch_list(prefix="ma", limit=10)]
         ['main']
         """
-        from anabranch.repo.refs import branches
-
         page = NamePage.of(prefix, after, limit, "branches")
         return Listing(branches.list_branches(self._repo_store, page, internal=internal, deleted=deleted))
 
@@ -904,17 +878,15 @@ class Repository:
         page = NamePage.of(prefix, after, limit, "branches")
         return list(page.cut(self._repo_store.heads.names.select(page)))
 
-    def branch_get(self, name: str) -> "BranchInfo":
+    def branch_get(self, name: str) -> BranchInfo:
         """A branch: where it began, its head, its mode, who made it when.
 
         >>> repo.branch_get("main").mode.value
         'pinned'
         """
-        from anabranch.repo.refs.branches import BranchInfo
-
         return BranchInfo.of(self._repo_store.heads.get(BranchName.parse_public(name)), self._repo_store.heads.follow)
 
-    def branch_rename(self, name: str, new: str) -> "BranchInfo":
+    def branch_rename(self, name: str, new: str) -> BranchInfo:
         """Rename a branch. Its tables, history, expiry and the branches made from it stay as they are.
 
         `main`, a protected branch and one with an active run are refused. Handles that are bound to the old name raise
@@ -953,9 +925,6 @@ class Repository:
         >>> repo.branch_restore("dev").name
         'dev'
         """
-        from anabranch.repo.log.creation import freeing_space
-        from anabranch.repo.refs import branches
-
         target = BranchName.parse_public(name)
         found = self._repo_store.heads.find(target) if purge else None
         if found is not None and found.state.is_deleted:
@@ -971,11 +940,10 @@ class Repository:
     def _purge(self, tombstone: LogEntry) -> int:
         """Free the space of a deleted branch and return the number of bytes."""
         from anabranch.repo.gc.sweep_and_purge import purge_branch
-        from anabranch.repo.log.creation import freeing_space
 
         return freeing_space(self._config, lambda: purge_branch(self._repo_store, tombstone))
 
-    def branch_restore(self, name: str) -> "BranchInfo":
+    def branch_restore(self, name: str) -> BranchInfo:
         """Bring a deleted branch back as it was.
 
         >>> dev = repo.branch_create("dev")
@@ -983,8 +951,6 @@ class Repository:
         >>> repo.branch_restore("dev").name
         'dev'
         """
-        from anabranch.repo.refs import branches
-
         restored = branches.restore_branch(self._repo_store, BranchName.parse_public(name))
         self._seen[BranchName(name)] = restored.version
         return restored
@@ -1005,21 +971,20 @@ class Repository:
             self._on_published(published)
         return published is not None
 
-    def branch_freeze(self, name: str) -> "BranchInfo":
+    def branch_freeze(self, name: str) -> BranchInfo:
         """Make a live branch pinned at what it shows now.
 
         >>> preview = repo.branch_create("preview", mode="live")
         >>> repo.branch_freeze("preview").mode.value
         'pinned'
         """
-        from anabranch.repo.refs.branches import BranchInfo
         from anabranch.repo.write.rename_pull_freeze import freeze_branch
 
         published = freeze_branch(self._repo_store, BranchName.parse_public(name))
         self._on_published(published)
         return BranchInfo.of(published.entry, self._repo_store.heads.follow)
 
-    def branch_protect(self, name: str, *, checks: "Checks" = ()) -> "BranchInfo":
+    def branch_protect(self, name: str, *, checks: Checks = ()) -> BranchInfo:
         """Allow a branch to move only by merges that pass the checks, until `branch_unprotect`.
 
         Commits, resets, reverts, undos and deletion are refused. The checks are SQL that must return no rows. They are
@@ -1028,8 +993,6 @@ class Repository:
         >>> repo.branch_protect("main", checks={"no free orders": "FROM shop.orders WHERE amount <= 0"}).is_protected
         True
         """
-        from anabranch.repo.write.checks import checked_checks
-
         target = BranchName.parse_public(name)
         entry = self._repo_store.heads.get(target)
         snapshot = self._snapshot(Resolved.of_branch(self._repo_store, entry))
@@ -1043,7 +1006,7 @@ class Repository:
             stored.append((label, check))
         return self._protect(target, protect=True, checks=tuple(stored))
 
-    def branch_unprotect(self, name: str) -> "BranchInfo":
+    def branch_unprotect(self, name: str) -> BranchInfo:
         """Let a branch move freely again.
 
         >>> repo.branch_unprotect("main").is_protected
@@ -1051,26 +1014,22 @@ class Repository:
         """
         return self._protect(BranchName.parse_public(name), protect=False)
 
-    def branch_drift(self, name: str) -> "list[TableDrift]":
+    def branch_drift(self, name: str) -> list[TableDrift]:
         """List what main did since the branch took its copies, table by table.
 
         >>> preview = repo.branch_create("preview", mode="live")
         >>> repo.branch_drift("preview")
         []
         """
-        from anabranch.repo.refs.branches import branch_drift
+        return list(branches.branch_drift(self._repo_store, BranchName.parse_public(name)))
 
-        return list(branch_drift(self._repo_store, BranchName.parse_public(name)))
-
-    def tag_create(self, name: str, ref: str | None = None, *, description: str = "") -> "TagInfo":
+    def tag_create(self, name: str, ref: str | None = None, *, description: str = "") -> TagInfo:
         """Name the commit that a ref names; by default the newest of the bound branch.
 
         >>> tag = repo.tag_create("v1.0", description="the first orders")
         >>> repo.snapshot_of("v1.0").id == tag.commit_id
         True
         """
-        from anabranch.repo.refs import tags
-
         commit = self._resolve_published(self._ref(ref)).get_commit()
         return tags.create_tag(
             self._repo_store,
@@ -1081,7 +1040,7 @@ class Repository:
 
     def tag_list(
         self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
-    ) -> "Listing[TagInfo]":
+    ) -> Listing[TagInfo]:
         """List the tags by name.
 
         `prefix` lists those whose name starts with it, and `after` continues after the last one of another page.
@@ -1090,8 +1049,6 @@ class Repository:
         >>> [tag.name for tag in repo.tag_list()]
         ['v1.0']
         """
-        from anabranch.repo.refs import tags
-
         return Listing(tags.list_tags(self._repo_store, NamePage.of(prefix, after, limit, "tags")))
 
     def tag_names(self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None) -> list[str]:
@@ -1103,19 +1060,15 @@ class Repository:
         >>> repo.tag_names(prefix="v")
         ['v1.0']
         """
-        from anabranch.repo.refs import tags
-
         return tags.list_tag_names(self._repo_store, NamePage.of(prefix, after, limit, "tags"))
 
-    def tag_get(self, name: str) -> "TagInfo":
+    def tag_get(self, name: str) -> TagInfo:
         """A tag, and the commit it names.
 
         >>> tag = repo.tag_create("v1.0")
         >>> repo.tag_get("v1.0").commit_id == repo.snapshot().id
         True
         """
-        from anabranch.repo.refs import tags
-
         return tags.get_tag(self._repo_store, TagName.parse(name))
 
     def tag_delete(self, name: str) -> None:
@@ -1126,8 +1079,6 @@ class Repository:
         >>> repo.tag_list()
         []
         """
-        from anabranch.repo.refs import tags
-
         tags.delete_tag(self._repo_store, TagName.parse(name))
 
     def reset(self, branch: str, to: str) -> None:
@@ -1138,12 +1089,10 @@ class Repository:
         >>> len(repo["shop.orders"])
         3
         """
-        from anabranch.repo.refs import reset_and_undo
-
         name = BranchName.parse_public(branch)
         self._on_moved(reset_and_undo.reset_branch(self._repo_store, name, self._resolve_published(to)))
 
-    def undo(self, branch: str | None = None, *, expected_version: int | None = None) -> "Movement":
+    def undo(self, branch: str | None = None, *, expected_version: int | None = None) -> Movement:
         """Undo the last movement of a branch by a new entry of its log, and return that movement.
 
         Another `undo` undoes the movement before it, and so on. `redo` goes the other way, as long as the branch has
@@ -1158,15 +1107,13 @@ class Repository:
         >>> len(repo["shop.orders"])
         3
         """
-        from anabranch.repo.refs import reset_and_undo
-
         target = self._named(branch)
         seen = self._seen.get(target) if expected_version is None else expected_version
         entry, movement = reset_and_undo.undo_last(self._repo_store, target, seen=seen)
         self._on_moved(entry)
         return movement
 
-    def redo(self, branch: str | None = None, *, expected_version: int | None = None) -> "Movement":
+    def redo(self, branch: str | None = None, *, expected_version: int | None = None) -> Movement:
         """Redo the movement that the last `undo` undid, and return that movement.
 
         Several times, it redoes several undone movements, the last one undone first. After any other movement of the
@@ -1179,17 +1126,13 @@ class Repository:
         >>> repo.redo().message, len(repo["shop.orders"])
         ('More tea', 4)
         """
-        from anabranch.repo.refs import reset_and_undo
-
         target = self._named(branch)
         seen = self._seen.get(target) if expected_version is None else expected_version
         entry, movement = reset_and_undo.redo_last(self._repo_store, target, seen=seen)
         self._on_moved(entry)
         return movement
 
-    def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> "BranchInfo":
-        from anabranch.repo.refs import protection
-        from anabranch.repo.refs.branches import BranchInfo
+    def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
         from anabranch.repo.write.publish import Published
 
         entry, has_moved = protection.set_protection(self._repo_store, name, protect=protect, checks=checks)
@@ -1452,14 +1395,13 @@ class Repository:
         ['shop.orders']
         """
         from anabranch.repo.gc.collection import compact_tables
-        from anabranch.repo.refs.branches import list_written
 
         target = self._named(branch)
         if tables is not None:
             require_names(tables, "tables")
         return compact_tables(
             self.transaction(str(target), message="Compact", kind=CommitKind.COMPACT),
-            list_written(self._repo_store, target) if tables is None else tables,
+            branches.list_written(self._repo_store, target) if tables is None else tables,
             target_rows_per_fragment=target_rows_per_fragment,
             rewriter=self._rewriter(engine),
             progress=counting(progress, "tables"),
@@ -1481,12 +1423,9 @@ class Repository:
         >>> [index.name for index in repo["shop.orders"].indices]
         ['item_idx']
         """
-        from anabranch.format.staging import IndexKind
-
-        kind = IndexKind.parse(type)
         tx = self.transaction(branch, message=f"Index {column} of {table}", kind=CommitKind.INDEX)
         with tx:
-            tx.index(table, column, type=kind, name=name, vector=vector)
+            tx.index(table, column, type=type, name=name, vector=vector)
         return tx.published
 
     def schema_show(self, ref: str | None = None) -> "SchemaState":
@@ -1561,7 +1500,7 @@ class Repository:
         resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
         keep_decisions: bool = False,
-        checks: "Checks" = (),
+        checks: Checks = (),
         message: str | None = None,
         metadata: Mapping[str, str] | None = None,
         expected_head: str | None = None,
@@ -1766,7 +1705,7 @@ class Repository:
         strategy: str = "fail",
         resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
-        checks: "Checks" = (),
+        checks: Checks = (),
         expected_head: str | None = None,
         dry_run: bool = False,
     ) -> "ReplayResult":
@@ -1796,7 +1735,7 @@ class Repository:
         strategy: str = "fail",
         resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
-        checks: "Checks" = (),
+        checks: Checks = (),
         expected_head: str | None = None,
         dry_run: bool = False,
     ) -> "ReplayResult":
@@ -1829,7 +1768,7 @@ class Repository:
         strategy: str = "fail",
         resolvers: "Resolvers | None" = None,
         resolutions: Resolutions | None = None,
-        checks: "Checks" = (),
+        checks: Checks = (),
         expected_head: str | None = None,
         dry_run: bool = False,
     ) -> "ReplayResult":
@@ -1875,7 +1814,7 @@ class Repository:
         request: "Replay",
         *read: CommitRecord,
         metadata: Mapping[str, str] | None,
-        checks: "Checks",
+        checks: Checks,
         expected_head: str | None,
         dry_run: bool,
     ) -> "ReplayResult":
@@ -1919,7 +1858,6 @@ class Repository:
         return tuple(found)
 
     def _commits_named(self, text: str, *, newest_first: bool) -> list[CommitRecord]:
-        from anabranch.repo.history.ancestry import Ancestry
         from anabranch.repo.merge.replay import iter_own_commits
 
         pair = RefRange.find(text)
@@ -1939,8 +1877,6 @@ class Repository:
     @contextmanager
     def _holding(self, *records: CommitRecord) -> Iterator[RepoStore]:
         """Keep commits, and what they were made from, out of garbage collection while their tables are read."""
-        from anabranch.repo.log.collected import require_uncollected
-
         commits = [record.commit for record in records]
         ids = [found for commit in commits for found in (commit.graph_commit_id, commit.parent_commit_id)]
         with self._config.leases.working(held=[found for found in ids if found is not None]) as lease:
@@ -1971,15 +1907,11 @@ class Repository:
             resolution=resolution,
         )
 
-    def _inspecting(self, checks: "Checks") -> "Inspect | None":
-        from anabranch.repo.write.checks import checked_checks
-
+    def _inspecting(self, checks: Checks) -> "Inspect | None":
         named = checked_checks(checks)
         return partial(self._run_checks, named) if named else None
 
-    def _run_checks(self, checks: "Sequence[NamedCheck]", record: CommitRecord, tables: TableMap) -> None:
-        from anabranch.repo.write.checks import run_checks
-
+    def _run_checks(self, checks: Sequence[NamedCheck], record: CommitRecord, tables: TableMap) -> None:
         version = record.commit.manifest_version
         run_checks(checks, Snapshot(self._repo_store, record, tables, version=version), self._query)
 
@@ -2102,7 +2034,6 @@ class Repository:
         (0, ())
         """
         from anabranch.repo.gc.collection import checked_policy, collect_garbage
-        from anabranch.repo.log.creation import freeing_space
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
 
@@ -2155,26 +2086,22 @@ class Repository:
         reported = counting(progress, "checks")
         return check_repository(self._config, tables=tables, rows=rows, repair=repair, progress=reported)
 
-    def clone_list(self) -> "Listing[CloneInfo]":
+    def clone_list(self) -> Listing[CloneInfo]:
         """List the clones that were made of this repository, oldest first. Registered ones keep what they read.
 
         >>> clone = ab.clone("shop", "experiment")
         >>> [one.is_held for one in repo.clone_list()]
         [True]
         """
-        from anabranch.repo.log.clones import Clones
-
         return Listing(Clones(self._config).list())
 
-    def clone_release(self, clone_id: str) -> "CloneInfo":
+    def clone_release(self, clone_id: str) -> CloneInfo:
         """Stop keeping what a clone reads: for one that is gone, or that was cut off while it was made.
 
         >>> clone = ab.clone("shop", "experiment")
         >>> repo.clone_release(repo.clone_list()[0].id).is_held
         False
         """
-        from anabranch.repo.log.clones import Clones
-
         return Clones(self._config).release(clone_id)
 
 

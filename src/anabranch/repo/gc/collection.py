@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from anabranch.errors import (
@@ -40,7 +40,7 @@ from anabranch.repo.log.store import RepoStore
 from anabranch.repo.refs.branches import delete_branch, refuse_in_use
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.runs.engine_access import table_writes
-from anabranch.repo.runs.runs import Alive, abort_run, is_alive
+from anabranch.repo.runs.runs import abort_run, run_state
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.homes import being_removed
 from anabranch.repo.write.table_changes import Rewriter
@@ -88,10 +88,10 @@ def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[s
 def _list_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
     """Return the unfinished runs whose lease expired and whose log has no entry since the horizon."""
     found = []
-    leases: Alive = {}
+    list_alive = cache(repo_store.config.leases.list_alive)  # many runs have one target
     for entry in repo_store.heads.list_runs():
         run_id = entry.branch.run_id
-        if entry.state.is_deleted or run_id is None or is_alive(repo_store, entry, leases):
+        if entry.state.is_deleted or run_id is None or run_id in list_alive(run_state(entry).target):
             continue
         log = repo_store.config.branch_log(entry.branch)
         written = repo_store.config.store.find_info(log.path(entry.number))

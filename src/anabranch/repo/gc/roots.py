@@ -284,10 +284,11 @@ class _Search:
         work = self._repo_store.config.leases.iter_work()
         self._keep(HolderKind.WORK, (commit_id for one in work for commit_id in one.held))
         self._keep_bases({entry.branch: entry for entry in (*heads, *recent)})
-        for clone in Clones(self._repo_store.config).iter_held():
+        for clone in Clones(self._repo_store.config).list():
             # Keep the whole commit, even if the clone has only some of its tables: a commit is either readable or
             # collected.
-            self._keep(f"{HolderKind.CLONE} {clone.clone_id}", [clone.commit_id])
+            if clone.is_held:
+                self._keep(f"{HolderKind.CLONE} {clone.id}", [clone.commit_id])
         return Roots(
             holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
             published=frozenset(self._published),

@@ -8,7 +8,7 @@ begins with one entry and finishes with the next one. A new attempt takes the nu
 finish with. So of two concurrent attempts, only one can finish, however long the other was suspended.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -73,15 +73,6 @@ class CloneInfo:
         return self.state is CloneState.REGISTERED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldCommit:
-    """The tables of one commit that a clone needs."""
-
-    clone_id: str
-    commit_id: str
-    keys: frozenset[TableKey]
-
-
 @dataclass(frozen=True, slots=True)
 class Clones:
     """The clones that were made of one repository."""
@@ -137,13 +128,6 @@ class Clones:
         """Return all clones that were ever registered, oldest first."""
         names = sorted(folder.rpartition("/")[2] for folder in self.config.store.list_folders(CLONES))
         return tuple(clone for clone in in_parallel(self.find, names) if clone is not None)
-
-    def iter_held(self) -> Iterator[HeldCommit]:
-        """Yield the commits and tables that registered clones need."""
-        for clone in self.list():
-            if clone.is_held:
-                keys = frozenset(map(TableKey.parse, clone.tables))
-                yield HeldCommit(clone_id=clone.id, commit_id=clone.commit_id, keys=keys)
 
     def _log(self, clone_id: str) -> NumberedLog:
         return NumberedLog(self.config.store, f"{CLONES}/{clone_id}")

@@ -61,6 +61,9 @@ _SUMMARY = (
 )
 # The fields of a stored commit. A summary has them, too, except for the parent.
 _COMMIT = (*_SUMMARY[:-2], "parent_commit_id")
+# The fields of a branch and of a run that are stored under their own names and as they are.
+_STATE = ("created_at", "created_as", "created_by", "description", "expires_at", "is_deleted", "is_protected", "mode")
+_RUN = ("commit_id", "error", "metadata", "origin", "phase", "published_after", "target_created_as")
 _MESSAGE = _SUMMARY.index("message")
 _OUTLINE = ("graph_commit_id", "kind", "tables", "merged_parent_commit_id", "made_on", "taken_from")
 _outline = itemgetter(*map(_SUMMARY.index, _OUTLINE))
@@ -224,18 +227,9 @@ def decode_full_map(fields: Mapping[str, Any]) -> dict[TableKey, TableEntry]:
 
 
 def _encode_run(run: RunState) -> dict[str, Any]:
-    return {
-        "target": str(run.target),
-        "target_created_as": run.target_created_as,
-        "origin": run.origin,
-        "phase": run.phase,
-        "metadata": dict(run.metadata),
-        "saw": run.main_id,
-        "published_after": run.published_after,
-        "commit_id": run.commit_id,
-        "error": run.error,
-        **({"outcomes": [asdict(outcome) for outcome in run.outcomes]} if run.outcomes else {}),
-    }
+    fields = {name: getattr(run, name) for name in _RUN}
+    fields |= {"target": str(run.target), "saw": run.main_id}
+    return fields | ({"outcomes": [asdict(outcome) for outcome in run.outcomes]} if run.outcomes else {})
 
 
 def _decode_run(fields: Mapping[str, Any]) -> RunState:
@@ -323,15 +317,8 @@ def encode_entry(entry: LogEntry) -> bytes:
             "actor": entry.actor,
             **({} if entry.restores is None else {"restores": entry.restores}),
             "state": {
-                "mode": state.mode,
+                **{name: getattr(state, name) for name in _STATE},
                 "parent": parent and {"branch": parent.branch and str(parent.branch), "commit": parent.commit, **since},
-                "created_at": state.created_at,
-                "created_by": state.created_by,
-                "created_as": state.created_as,
-                "description": state.description,
-                "expires_at": state.expires_at,
-                "is_deleted": state.is_deleted,
-                "is_protected": state.is_protected,
                 "own": [str(key) for key in state.own],
                 **{name: value for name, value in optional.items() if value},
             },

@@ -64,11 +64,6 @@ class Once:
     since: int | None = None
     until: str | None = None
 
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """The metadata by which the commit is found."""
-        return {self.key: self.value}
-
     def find(self, commits: Iterable[GraphCommit]) -> GraphCommit | None:
         """Return the commit of an earlier attempt, given the commits of a branch, newest first."""
         for commit in commits:
@@ -180,7 +175,7 @@ class Commits:
             created_at=max(self._config.clock(), before.at, *(made.created_at for made in made_from)),
             message=spec.message,
             kind=spec.kind,
-            metadata=FrozenDict({**spec.metadata, **({} if spec.once is None else spec.once.metadata)}),
+            metadata=FrozenDict({**spec.metadata, **({} if spec.once is None else {spec.once.key: spec.once.value})}),
             tables=tuple(sorted(str(key) for key in {*changes, *spec.released})),
             # Sources of tables count like parents. Otherwise a walk by generation could meet such a source before a
             # commit that was made from it.

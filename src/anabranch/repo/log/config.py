@@ -75,7 +75,6 @@ class RepoConfig:
     give_way: Callable[[int, int], None] = give_way
     lease: timedelta = timedelta(minutes=1)
     read_root: Callable[[], str] | None = None
-    is_local: bool = field(init=False, compare=False, repr=False)
     # Whether commits wait for the disk. Object stores are durable by themselves.
     is_durable: bool = field(init=False, compare=False, repr=False)
     # How many tables to write at a time. On a local disk few, because more would only compete for the processor.
@@ -92,7 +91,6 @@ class RepoConfig:
         local = is_local(self.root)
         is_durable = local and durability_of(self.storage_options) is Durability.FULL
         object.__setattr__(self, "leases", Leases(store=self.store, duration=self.lease))
-        object.__setattr__(self, "is_local", local)
         object.__setattr__(self, "is_durable", is_durable)
         object.__setattr__(self, "tables_at_a_time", min(4, os.cpu_count() or 1) if local else 16)
 

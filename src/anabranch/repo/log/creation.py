@@ -5,7 +5,7 @@ A repository on a local disk has a reserve of space, so that garbage collection 
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from anabranch.errors import (
@@ -108,7 +108,7 @@ def check_repository(config: RepoConfig) -> Mark:
 
 def put_mark(config: RepoConfig, mark: Mark) -> None:
     """Write the mark. Raise RepositoryExistsError if there is another one."""
-    if not put_once(config.store, MARK, _encode(mark)):
+    if not put_once(config.store, MARK, documents.dump(asdict(mark))):
         raise _exists(config)
     write_mark_copy(config, mark)
 
@@ -117,14 +117,14 @@ def replace_mark(config: RepoConfig, mark: Mark) -> None:
     """Replace the mark in one step. This is the last step of a relocation."""
     # Replaced, not logged: every open reads it, and a numbered log would cost a listing each time. Two relocations at
     # one location put the same bytes.
-    config.store.put(MARK, _encode(mark))
+    config.store.put(MARK, documents.dump(asdict(mark)))
     write_mark_copy(config, mark)
 
 
 def write_mark_copy(config: RepoConfig, mark: Mark) -> None:
     """Write a copy from which doctor can restore the mark. Only doctor reads it, so a failed write is ignored."""
     with suppress(StorageError):
-        config.store.put(MARK_COPY, _encode(mark))
+        config.store.put(MARK_COPY, documents.dump(asdict(mark)))
 
 
 def find_mark_copy(config: RepoConfig) -> Mark | None:
@@ -143,10 +143,6 @@ def _decode(data: bytes, *, path: str) -> Mark:
             root=validation.check_root(fields["root"], "root"),
             created_at=validation.check_time(fields["created_at"], "time"),
         )
-
-
-def _encode(mark: Mark) -> bytes:
-    return documents.dump({"id": mark.id, "root": mark.root, "created_at": mark.created_at})
 
 
 def has_mark(config: RepoConfig) -> bool:
@@ -181,7 +177,7 @@ def first_record(
 
 
 def first_entry(record: CommitRecord) -> LogEntry:
-    """Return the first entry of main, given its first commit."""
+    """Return the first entry of main, given its first commit. Equal for all that complete one clone."""
     at, actor = record.commit.created_at, record.commit.actor_id
     state = BranchState(mode=BranchMode.PINNED, parent=None, created_at=at, created_by=actor, created_as=1)
     return LogEntry(

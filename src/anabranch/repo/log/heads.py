@@ -319,12 +319,8 @@ class Heads:
         A writer rolls back only as long as the branch has not left its entry, so the first entry with another head
         records how the branch left it.
         """
-        commit = self.get_numbered(newest.branch, number).head.commit
-        for later in range(number + 1, newest.number + 1):
-            entry = self.get_numbered(newest.branch, later)
-            if entry.head.commit != commit:
-                return entry.event is BranchEvent.ROLLED_BACK
-        return False
+        left = self._find_left(self.get_numbered(newest.branch, number), newest)
+        return left is not None and left.event is BranchEvent.ROLLED_BACK
 
     def _roll_back(
         self, before: LogEntry | None, entry: LogEntry, rolled_back: Callable[[], None] | None = None
@@ -353,7 +349,7 @@ class Heads:
         if before is None or (before.state.is_deleted and not entry.state.is_deleted):
             # The branch should not have come into being. What was written to it comes before the tombstone.
             return self.next_entry(newest, BranchEvent.DELETED, is_deleted=True)
-        if self._has_left(entry, newest):
+        if self._find_left(entry, newest) is not None:
             return None  # another commit builds on it
         back = self.next_entry(newest, BranchEvent.ROLLED_BACK, head=before.head)
         if newest.number == entry.number:
@@ -362,12 +358,14 @@ class Heads:
         state = replace(newest.state, mode=before.state.mode, own=before.state.own, is_deleted=before.state.is_deleted)
         return replace(back, state=state)
 
-    def _has_left(self, entry: LogEntry, newest: LogEntry) -> bool:
-        """Return whether a branch was on another commit after an entry. It may have come back since."""
+    def _find_left(self, entry: LogEntry, newest: LogEntry) -> LogEntry | None:
+        """Return the first entry by which a branch left the commit of an entry. It may have come back since."""
         # Every entry in between counts: another commit may build on ours, even if the branch came back to it since.
-        between = range(entry.number + 1, newest.number)
-        later = [*(self.get_numbered(entry.branch, number) for number in between), newest]
-        return any(other.head.commit != entry.head.commit for other in later)
+        for number in range(entry.number + 1, newest.number + 1):
+            later = newest if number == newest.number else self.get_numbered(entry.branch, number)
+            if later.head.commit != entry.head.commit:
+                return later
+        return None
 
     def _append(self, entry: LogEntry, *, after: Sequence[str] = ()) -> bool:
         """Put an entry as the branch's next; this alone makes a change visible. Return False if the number is taken."""

@@ -59,13 +59,7 @@ class HistoryTables:
 
 
 def follow_history(repo_store: RepoStore, published: LogEntry) -> None:
-    """Add the commits of a branch to the tables at intervals. If that fails, a later call adds them.
-
-    A call is needed for the entries up to FIRST, and for every INTERVAL-th one.
-    """
-    is_very_first = published.branch.value == MAIN and published.number == FIRST
-    if not is_very_first and published.number % INTERVAL:
-        return
+    """Add the commits of a branch to the tables. If that fails, a later call adds them."""
     try:
         _until_done(repo_store, lambda repo_store: _sync(repo_store, [published]))
     # The commit is published, so that no error of a derived table may reach its writer.

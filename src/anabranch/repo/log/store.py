@@ -42,8 +42,8 @@ class RepoStore:
         with self.config.leases.working() as lease:
             yield replace(self, lease=lease)
 
-    def check_lease(self, _: object = None) -> None:
-        """Raise BusyError if the lease of the work may have expired. It verifies any log entry in the same way."""
+    def check_lease(self) -> None:
+        """Raise BusyError if the lease of the work may have expired."""
         if self.lease is not None:
             self.lease.check()
 

@@ -125,28 +125,25 @@ def create_branch(
 
     # Made once, also if a tombstone of the name makes a second put necessary: its time shows `_verify_created` how long
     # ago the source was read.
-    first = repo_store.heads.first_entry(
-        name,
-        source.record,
-        BranchEvent.CREATED,
-        mode=mode,
-        parent=parent,
-        description=description,
-        expires_at=expires_at,
-    )
+    given = {"mode": mode, "parent": parent, "description": description, "expires_at": expires_at}
+    first = repo_store.heads.first_entry(name, source.record, BranchEvent.CREATED, **given)
 
-    def after(tombstone: LogEntry | None) -> LogEntry:
-        entry = first
-        if tombstone is not None:
-            number = tombstone.number + 1
-            state = replace(first.state, created_as=number, renames=tombstone.state.renames)
-            entry = replace(first, number=number, at=max(first.at, tombstone.at), state=state)
-        return pin_view(repo_store, entry, source.view, message=f"Branch {name}")
+    def make(tombstone: LogEntry | None) -> LogEntry:
+        return pin_view(repo_store, put_after(tombstone, first), source.view, message=f"Branch {name}")
 
-    entry = repo_store.heads.create(name, after, verify=lambda entry: _verify_created(repo_store, entry, source))
+    entry = repo_store.heads.create(name, make, verify=lambda entry: _verify_created(repo_store, entry, source))
     if entry is None:
         raise BranchExistsError(f"branch '{name}' already exists", hint="choose another name, or delete it first")
     return BranchInfo.of(entry, repo_store.heads.follow)
+
+
+def put_after(tombstone: LogEntry | None, first: LogEntry) -> LogEntry:
+    """Return the first entry of a branch, as the one that follows the tombstone of its name if there is one."""
+    if tombstone is None:
+        return first
+    number = tombstone.number + 1
+    state = replace(first.state, created_as=number, renames=tombstone.state.renames)
+    return replace(first, number=number, at=max(first.at, tombstone.at), state=state)
 
 
 def create_live_branches(repo_store: RepoStore, descriptions: Mapping[BranchName, str]) -> bool:

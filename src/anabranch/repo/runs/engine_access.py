@@ -7,6 +7,7 @@ repeatedly. The commits are the only record of what was published: each names it
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, Self, TypeVar
 
 import pyarrow as pa
@@ -56,23 +57,16 @@ class StreamBatch:
         return commit.metadata.get(QUERY) == self.query and str(self.table) in commit.tables
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepositoryParts:
-    """The parts of a repository that engines need.
-
-    `resolve_published` returns the published state of a ref, `parse_branch` the branch of a name or the bound one, and
-    `on_published` updates the handle after a commit.
-    """
-
-    repo_store: RepoStore
-    resolve_published: Callable[[str], Snapshot]
-    parse_branch: Callable[[str | None], BranchName]
-    on_published: Callable[[Published], None]
-
-
 class _Repository(Protocol):
-    @property
-    def _parts(self) -> RepositoryParts: ...
+    """What the engines need of a `Repository`."""
+
+    _repo_store: RepoStore
+
+    def _published_snapshot(self, ref: str) -> Snapshot: ...
+
+    def _named(self, branch: str | None) -> BranchName: ...
+
+    def _on_published(self, published: Published) -> None: ...
 
     def _publishing_once(self, once: Once | None) -> Self: ...
 
@@ -92,14 +86,15 @@ class EngineAccess:
     """The operations of a repository for engines that read and write its tables themselves."""
 
     def __init__(self, repository: _Repository) -> None:
-        self._parts = repository._parts
+        self._repository = repository
+        self._repo_store = repository._repo_store
 
     def published_snapshot_of(self, ref: str) -> Snapshot:
         """Return the state of a ref like `Repository.snapshot_of`, but refuse a commit that was never published.
 
         The object of a commit whose writer died before publishing still exists. The check takes one more request.
         """
-        return self._parts.resolve_published(ref)
+        return self._repository._published_snapshot(ref)
 
     def create_live_branches(self, descriptions: Mapping[str, str]) -> bool:
         """Create live branches with descriptions, all or none, in little more time than one takes.
@@ -107,17 +102,16 @@ class EngineAccess:
         Return False if one of the names is or was in use. Then create each by itself.
         """
         wanted = {BranchName.parse_new(name): checked_text(text, "description") for name, text in descriptions.items()}
-        return create_live_branches(self._parts.repo_store, wanted)
+        return create_live_branches(self._repo_store, wanted)
 
     def list_written(self, branch: str) -> tuple[str, ...]:
         """Return the tables that a branch has made or written itself, also under a former name."""
-        return list_written(self._parts.repo_store, BranchName.parse(branch))
+        return list_written(self._repo_store, BranchName.parse(branch))
 
     def snapshot_at_begin(self, run_id: str) -> Snapshot:
         """Return the tables as they were when a run began, also after it has ended."""
-        repo_store = self._parts.repo_store
-        record = repo_store.commits.get(run_state(get_run(repo_store, run_id)).origin)
-        return Snapshot.of(repo_store, record, version=record.commit.manifest_version)
+        record = self._repo_store.commits.get(run_state(get_run(self._repo_store, run_id)).origin)
+        return Snapshot.of(self._repo_store, record, version=record.commit.manifest_version)
 
     def transaction_once(
         self,
@@ -134,9 +128,8 @@ class EngineAccess:
         transaction.
         """
         spec = CommitSpec(message=checked_text(message), kind=kind, metadata=checked_metadata(metadata), once=once)
-        parts = self._parts
-        target = parts.parse_branch(branch)
-        return Transaction(parts.repo_store, branch=target, spec=spec, on_published=parts.on_published)
+        target, on_published = self._repository._named(branch), self._repository._on_published
+        return Transaction(self._repo_store, branch=target, spec=spec, on_published=on_published)
 
     @contextmanager
     def keep_files(self, *, since: float | None = None) -> Iterator[None]:
@@ -144,7 +137,7 @@ class EngineAccess:
 
         `since` is when the first of them was written, in seconds of the wall clock.
         """
-        with self._parts.repo_store.config.leases.working(since=since):
+        with self._repo_store.config.leases.working(since=since):
             yield
 
     def publish_batch(
@@ -162,8 +155,7 @@ class EngineAccess:
         one. They are searched back to the last batch of the query; for its first batch, if the table is older, all of
         them.
         """
-        repo_store, on_published = self._parts.repo_store, self._parts.on_published
-        target = self._parts.parse_branch(branch)
+        repo_store, target = self._repo_store, self._repository._named(branch)
         head = repo_store.heads.get(target)
         once = Once(key=EPOCH, value=str(batch.epoch), is_ordered=True, is_relevant=batch.is_in)
         # A batch that creates its table cannot be published yet. So the first batch of a query does not search all of
@@ -183,7 +175,7 @@ class EngineAccess:
             change(tx)
         if not made:
             return None  # nothing was changed, or another process published the batch first
-        on_published(made[0])
+        self._repository._on_published(made[0])
         return made[0].commit
 
 
@@ -200,7 +192,7 @@ class TableWrites:
     """
 
     def __init__(self, tx: Transaction) -> None:
-        self._write_set, self._start, self._lock = tx._write_set, tx._start, tx._lock
+        self._write_set, self._start, self._change, self._lock = tx._write_set, tx._start, tx._change, tx._lock
 
     @atomic
     def prepare(self, key: str) -> StagedTable:
@@ -256,10 +248,7 @@ class TableWrites:
     @atomic
     def compact(self, key: str, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None) -> None:
         """Rewrite small fragments of a table as larger ones, by a rewriter, or else in this process."""
-        before = self.prepare(key)
-        after = compact(before, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter)
-        if after != before:
-            self._write_set.put(after.key, after)
+        self._change(key, partial(compact, target_rows_per_fragment=target_rows_per_fragment, rewriter=rewriter))
 
     @atomic
     def change_tables(self, changes: Mapping[TableKey, Change]) -> None:

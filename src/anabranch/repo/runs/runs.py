@@ -4,10 +4,11 @@ A run's branch stages in the homes of its target, so that publishing copies no d
 it began, each commit inside it, that it is being published, and how it ended.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
+from typing import Any
 
 from anabranch.display import to_datetime, to_text
 from anabranch.errors import (
@@ -53,7 +54,8 @@ _EVENTS = {
 _OVER = frozenset({RunPhase.PUBLISHED, RunPhase.FAILED, RunPhase.ABORTED})
 _MAX_ATTEMPTS = 100
 
-Alive = dict[BranchName, tuple[str, ...]]
+# Return the leases of a branch that are renewed.
+ListAlive = Callable[[BranchName], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +127,7 @@ def begin_run(
     # one.
     lease.start()
     try:
-        first = _first_entry(repo_store, head, run_id, message=message, metadata=metadata)
-        first = replace(first, state=replace(first.state, checks=checks))
+        first = _first_entry(repo_store, head, run_id, metadata, description=message, checks=checks)
         if repo_store.heads.create(first.branch, lambda _: first) is None:
             raise BusyError(f"there is a run {run_id} already", hint="try again: ids are random")
         try:
@@ -145,7 +146,7 @@ def begin_run(
 
 
 def _first_entry(
-    repo_store: RepoStore, head: LogEntry, run_id: str, *, message: str, metadata: Mapping[str, str]
+    repo_store: RepoStore, head: LogEntry, run_id: str, metadata: Mapping[str, str], **state: Any
 ) -> LogEntry:
     view = View.now(repo_store, head)
     commit = view.commit
@@ -159,7 +160,7 @@ def _first_entry(
     )
     parent = Parent(branch=head.branch, commit=commit.graph_commit_id, created_as=head.state.created_as)
     entry = repo_store.heads.first_entry(
-        BranchName.of_run(run_id), view.head, BranchEvent.CREATED, parent=parent, description=message, run=run
+        BranchName.of_run(run_id), view.head, BranchEvent.CREATED, parent=parent, run=run, **state
     )
     entry = pin_view(repo_store, entry, view, message=f"Run on {head.branch}")
     # On a live target, pinning may have stored a commit for what the branch shows. The run starts from that one, and
@@ -187,19 +188,19 @@ def _checked_id(run_id: str) -> str:
 
 def list_runs(repo_store: RepoStore, page: NamePage = ALL, *, target: BranchName | None = None) -> Iterator[RunInfo]:
     """Yield the runs from a page on, newest first; they are read on demand."""
-    alive: Alive = {}
+    list_alive = cache(repo_store.config.leases.list_alive)  # many runs have one target
     for entry in repo_store.heads.list_runs(page):
         on = run_state(entry).target
         if target is None or on == target:
-            yield describe_run(repo_store, entry, alive=alive)
+            yield describe_run(repo_store, entry, list_alive)
 
 
-def describe_run(repo_store: RepoStore, entry: LogEntry, *, alive: Alive | None = None) -> RunInfo:
-    """Return the current state of a run. `alive` caches the leases by target, for a list of many runs."""
+def describe_run(repo_store: RepoStore, entry: LogEntry, list_alive: ListAlive | None = None) -> RunInfo:
+    """Return the current state of a run."""
     run, run_id, state = run_state(entry), entry.branch.run_id or "", entry.state
     phase, commit_id = run.phase, run.commit_id
     if phase not in _OVER:
-        is_held = is_alive(repo_store, entry, {} if alive is None else alive)
+        is_held = run_id in (list_alive or repo_store.config.leases.list_alive)(run.target)
         # A process that died after its commit has not recorded it in the run. A run that is alive and `running` has no
         # publisher, so that the usual case needs no search.
         commit = None if is_held and phase is RunPhase.RUNNING else find_published(repo_store, entry)
@@ -232,14 +233,6 @@ def _outcomes_of(checks: Sequence[tuple[str, str]], phase: RunPhase) -> tuple[Ch
         case _:
             result = CheckResult.NOT_RUN
     return tuple(CheckOutcome(name=name, sql=sql, result=result) for name, sql in checks)
-
-
-def is_alive(repo_store: RepoStore, entry: LogEntry, known: Alive) -> bool:
-    """Return whether the lease of a run is renewed. `known` caches the leases by target."""
-    target = run_state(entry).target
-    if target not in known:
-        known[target] = repo_store.config.leases.list_alive(target)
-    return entry.branch.run_id in known[target]
 
 
 def find_published(repo_store: RepoStore, entry: LogEntry, *, head: LogEntry | None = None) -> GraphCommit | None:
@@ -277,7 +270,6 @@ def close_run(
     entry: LogEntry,
     phase: RunPhase,
     *,
-    error: str | None = None,
     commit_id: str | None = None,
     outcomes: tuple[CheckOutcome, ...] = (),
 ) -> None:
@@ -286,7 +278,7 @@ def close_run(
     def ended(newest: LogEntry) -> LogEntry:
         # Decide on the newest entry, not on the one that the caller knows: another process may have put `publishing`
         # again.
-        run = replace(run_state(newest), phase=phase, error=error, commit_id=commit_id, outcomes=outcomes)
+        run = replace(run_state(newest), phase=phase, error=None, commit_id=commit_id, outcomes=outcomes)
         return next_run_entry(repo_store, newest, run)
 
     move_run(repo_store, entry.branch.run_id or "", ended, known=entry)

@@ -31,7 +31,7 @@ from anabranch.repo.log.entries import (
     is_same_state,
 )
 from anabranch.repo.log.store import RepoStore, View
-from anabranch.repo.refs.branches import BranchInfo, refuse_active_runs, refuse_name_of_tag
+from anabranch.repo.refs.branches import BranchInfo, put_after, refuse_active_runs, refuse_name_of_tag
 from anabranch.repo.refs.protection import refuse_locked, refuse_protected
 from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.settle import list_external_writes, settle_head
@@ -77,32 +77,21 @@ def _rename(repo_store: RepoStore, head: LogEntry, new: BranchName) -> LogEntry:
     refuse_locked(repo_store)
     refuse_name_of_tag(repo_store, new)
     refuse_active_runs(repo_store, head.branch)
+    former = FormerName(branch=head.branch, created_as=head.state.created_as, until=head.number)
+    # The head and the state of the branch, in another log. Older releases know this event and that of the tombstone,
+    # and read the new name as a branch and the old one as deleted.
+    first = repo_store.heads.next_entry(
+        head, BranchEvent.CREATED, created_as=1, renames=(), former_names=(*head.state.former_names, former)
+    )
+    first = replace(first, branch=new, number=1)
     entry = repo_store.heads.create(
         new,
-        lambda tombstone: _first_entry(repo_store, head, new, tombstone),
+        lambda tombstone: put_after(tombstone, first),
         verify=lambda entry: _end_old_name(repo_store, head, entry),
     )
     if entry is None:
         raise BranchExistsError(f"branch '{new}' already exists", hint=_hint_for_taken(repo_store, head, new))
     return entry
-
-
-def _first_entry(repo_store: RepoStore, head: LogEntry, new: BranchName, tombstone: LogEntry | None) -> LogEntry:
-    """Return the first entry of the new name: the head and the state of the branch, in another log."""
-    number, at, renames = (
-        (1, 0, ()) if tombstone is None else (tombstone.number + 1, tombstone.at, tombstone.state.renames)
-    )
-    former = FormerName(branch=head.branch, created_as=head.state.created_as, until=head.number)
-    return LogEntry(
-        branch=new,
-        number=number,
-        # Older releases know these two events, and read the new name as a branch and the old one as deleted.
-        event=BranchEvent.CREATED,
-        at=max(repo_store.config.clock(), head.at, at),
-        actor=repo_store.config.actor,
-        state=replace(head.state, created_as=number, renames=renames, former_names=(*head.state.former_names, former)),
-        head=head.head,
-    )
 
 
 def _end_old_name(repo_store: RepoStore, head: LogEntry, entry: LogEntry) -> None:
