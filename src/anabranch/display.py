@@ -35,6 +35,16 @@ class Listed(Protocol):
         ...
 
 
+def row_of(value: object, columns: str) -> dict[str, object]:
+    """Return attributes by the names of their columns: `tag=name` is the attribute `name` in the column 'tag'."""
+    row: dict[str, object] = {}
+    for column in columns.split():
+        title, _, name = column.partition("=")
+        found = getattr(value, name or title)
+        row[title.replace("_", " ")] = to_text(found) if isinstance(found, datetime) else found
+    return row
+
+
 T = TypeVar("T", bound=Listed)
 
 

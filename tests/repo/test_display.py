@@ -1,6 +1,7 @@
 """How values print, in a terminal and in a notebook."""
 
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,16 +63,21 @@ def test_commits_print_as_a_table(lake: ab.Repository) -> None:
     assert repr(lake.list_commits(limit=0)) == "[]"
 
 
-def test_branches_tags_runs_and_movements_print_as_tables(lake: ab.Repository) -> None:
+def test_branches_tags_runs_movements_and_clones_print_as_tables(lake: ab.Repository, location: Location) -> None:
     lake.tag_create("v1", description="the first")
     lake.begin_run(message="nightly").abort()
-    for found, said in (
-        (lake.branch_list(), "main"),
-        (lake.tag_list(), "the first"),
-        (lake.run_list(), "nightly"),
-        (lake.reflog(), "committed"),
+    ab.clone(lake.uri, location / "clone", storage_options=location.storage_options)
+    for found, said, heading in (
+        (lake.branch_list(), "main", "branch mode parent head commit created created by description"),
+        (lake.tag_list(), "the first", "tag commit created created by description"),
+        (lake.run_list(), "nightly", "run target state begun begun by message"),
+        (lake.reflog(), "committed", "version event moved actor commit message"),
+        (lake.clone_list(), "registered", "clone target kind state created created by"),
     ):
-        assert said in repr(found).splitlines()[1]
+        lines = repr(found).splitlines()
+        assert lines[0].split() == heading.split()
+        assert said in lines[1]
+        assert re.search(r" \d{4}-\d\d-\d\d \d\d:\d\d", lines[1])
         assert said in found._repr_html_()
 
 

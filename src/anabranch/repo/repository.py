@@ -35,7 +35,9 @@ from anabranch.repo.refs.reset_and_undo import Movement
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.refs.tags import TagInfo
 from anabranch.repo.snapshot import Snapshot, Table
+from anabranch.repo.write import settle
 from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
+from anabranch.repo.write.settle import ExternalWrite
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
 
 if TYPE_CHECKING:
@@ -72,7 +74,6 @@ if TYPE_CHECKING:
     from anabranch.repo.schema.state import SchemaState
     from anabranch.repo.transaction import Transaction
     from anabranch.repo.write.publish import Published
-    from anabranch.repo.write.settle import ExternalWrite
     from anabranch.repo.write.table_changes import Rewriter
 
 
@@ -251,7 +252,6 @@ class Repository:
     def _on_published(self, published: "Published") -> None:
         """Show an own commit; threads that share this handle may come here in another order than they published."""
         from anabranch.repo.log import history_tables
-        from anabranch.repo.write.settle import warn_of_external_writes
 
         entry = published.entry
         with self._moving:
@@ -268,14 +268,13 @@ class Repository:
             history_tables.follow_history(self._repo_store, entry)
         self.external_writes = published.external_writes
         if published.external_writes:
-            warn_of_external_writes(published.external_writes)
+            settle.warn_of_external_writes(published.external_writes)
 
     def _on_moved(self, after: LogEntry) -> None:
         """Show a reset, undo, redo or rebase, also to plain Lance readers."""
         from anabranch.repo.write.publish import Published
-        from anabranch.repo.write.settle import settle_movement
 
-        found = settle_movement(self._repo_store, after)
+        found = settle.settle_movement(self._repo_store, after)
         self._on_published(Published(entry=after, commit=after.head.commit, changes={}, external_writes=found))
 
     def _ref(self, ref: str | None) -> str:
@@ -1331,8 +1330,6 @@ class Repository:
 
         >>> repo.settle("shop.orders")
         """
-        from anabranch.repo.write.settle import settle_table
-
         target = self._named(branch)
         parsed = TableKey.parse(table)
         head = self._repo_store.heads.get(target).head
@@ -1340,19 +1337,16 @@ class Repository:
             known = map(str, self._repo_store.commits.tables_of(head))
             hint = suggest(table, known, "list the tables with `tables()`", by_parts=True)
             raise TableNotFoundError(f"there is no table '{table}' on branch '{target}'", hint=hint)
-        settle_table(self._repo_store, target, parsed, force=force)
+        settle.settle_table(self._repo_store, target, parsed, force=force)
         self._forget_external_writes(parsed)
 
-    def list_external_writes(self, *, branch: str | None = None) -> "list[ExternalWrite]":
+    def list_external_writes(self, *, branch: str | None = None) -> list[ExternalWrite]:
         """List the tables whose newest Lance version is an external write. Only manifests are read.
 
         >>> repo.list_external_writes()
         []
         """
-        from anabranch.repo.write.settle import list_external_writes
-
-        target = self._named(branch)
-        return list(list_external_writes(self._repo_store, target))
+        return list(settle.list_external_writes(self._repo_store, self._named(branch)))
 
     def adopt(
         self, table: str, uri: str | None = None, *, branch: str | None = None, primary_key: Sequence[str] = ()
@@ -1539,7 +1533,6 @@ class Repository:
         from anabranch.repo.merge.merge import BranchMerge, merge_branch, plan_merge
         from anabranch.repo.merge.plan import MergeResult
         from anabranch.repo.merge.replay import check_expected_source
-        from anabranch.repo.write.settle import settle_head
 
         # What is resolved here is what is merged, also if the source moves from now on.
         resolved = self._resolve_published(source)
@@ -1575,7 +1568,7 @@ class Repository:
         if merged.published is not None:
             self._on_published(merged.published)
         else:
-            self.external_writes = settle_head(self._repo_store, combiner.branch)
+            self.external_writes = settle.settle_head(self._repo_store, combiner.branch)
         return merged.result
 
     def conflicts(  # noqa: PLR0913 - each is one plain choice of the caller

@@ -18,13 +18,24 @@ from anabranch.repo.gc.collection import GcReport
 from anabranch.repo.log.config import RepoConfig, now_in_microseconds
 from anabranch.repo.log.creation import create_repository
 from anabranch.repo.log.entries import RunPhase
-from anabranch.repo.log.leases import active_leases
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.storage import open_store
 from tests.handles import open_with
 from tests.repo.clocks import at_store_time
-from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, objects, raw, table
+from tests.repo.conftest import (
+    CUSTOMERS,
+    ORDERS,
+    SCHEMA,
+    active_leases,
+    another,
+    append,
+    entry,
+    ids,
+    objects,
+    raw,
+    table,
+)
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, list_commit_ids, list_readable, read_all, read_what_can_be_read
 from tests.repo.gc.passing import DAY, pass_time

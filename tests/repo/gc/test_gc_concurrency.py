@@ -14,10 +14,9 @@ from anabranch.errors import BusyError, CollectedError
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef
 from anabranch.repo.log.commits import commit_path
-from anabranch.repo.log.leases import active_leases
 from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast
-from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, fill_lake, ids, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, active_leases, another, append, fill_lake, ids, table
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
 from tests.repo.gc.passing import pass_time

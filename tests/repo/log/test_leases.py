@@ -13,12 +13,11 @@ from anabranch import testing
 from anabranch.errors import BranchInUseError, BranchNotFoundError, BusyError, StorageDeniedError
 from anabranch.ids import BranchName
 from anabranch.repo.log.entries import RunPhase
-from anabranch.repo.log.leases import active_leases
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs.runs import get_run, move_run, next_run_entry, run_state
 from anabranch.testing import CountingStore, Fault, FaultyStore
-from tests.repo.conftest import ORDERS, another, ids, objects, table
+from tests.repo.conftest import ORDERS, active_leases, another, ids, objects, table
 from tests.repo.leases import expire
 
 DEV = BranchName("dev")

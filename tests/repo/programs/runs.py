@@ -6,10 +6,10 @@ import anabranch as ab
 from anabranch.errors import BusyError
 from anabranch.ids import TableKey
 from anabranch.repo.log.commits import Once
-from anabranch.repo.log.leases import active_leases
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
+from tests.repo.conftest import active_leases
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.programs import ledger
 

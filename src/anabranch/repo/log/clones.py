@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from anabranch.display import to_datetime, to_text
+from anabranch.display import row_of, to_datetime
 from anabranch.errors import BusyError, CorruptError, NotFoundError, RepositoryNotFoundError
 from anabranch.ids import TableKey
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.numbered import NumberedLog, list_names
 from anabranch.storage import documents, in_parallel
 
 CLONES = "_clones"
@@ -57,20 +57,13 @@ class CloneInfo:
         """The time at which the clone was made, in UTC."""
         return to_datetime(self.created_at)
 
-    def _repr_row_(self) -> Mapping[str, object]:
-        return {
-            "clone": self.id,
-            "target": self.target,
-            "kind": self.kind,
-            "state": self.state,
-            "created": to_text(self.created),
-            "created by": self.created_by,
-        }
-
     @property
     def is_held(self) -> bool:
         """Whether the source must keep the files that the clone reads."""
         return self.state is CloneState.REGISTERED
+
+    def _repr_row_(self) -> Mapping[str, object]:
+        return row_of(self, "clone=id target kind state created created_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +119,8 @@ class Clones:
 
     def list(self) -> tuple[CloneInfo, ...]:
         """Return all clones that were ever registered, oldest first."""
-        names = sorted(folder.rpartition("/")[2] for folder in self.config.store.list_folders(CLONES))
-        return tuple(clone for clone in in_parallel(self.find, names) if clone is not None)
+        found = in_parallel(self.find, list_names(self.config.store, CLONES))
+        return tuple(clone for clone in found if clone is not None)
 
     def _log(self, clone_id: str) -> NumberedLog:
         return NumberedLog(self.config.store, f"{CLONES}/{clone_id}")

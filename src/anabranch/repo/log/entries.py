@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NoReturn
 
-from anabranch.display import to_datetime, to_text
+from anabranch.display import row_of, to_datetime
 from anabranch.ids import MAIN, BranchName, TableKey
 
 
@@ -162,14 +162,8 @@ class GraphCommit:
         return to_datetime(self.created_at)
 
     def _repr_row_(self) -> Mapping[str, object]:
-        return {
-            "commit": self.graph_commit_id,
-            "created": to_text(self.created),
-            "actor": self.actor_id,
-            "kind": self.kind,
-            "tables": ", ".join(self.tables),
-            "message": self.message,
-        }
+        row = row_of(self, "commit=graph_commit_id created actor=actor_id kind tables message")
+        return row | {"tables": ", ".join(self.tables)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,12 +162,6 @@ class _Renewer:
 _RENEWER = _Renewer()
 
 
-def active_leases() -> list[Lease]:
-    """Return the leases that this process renews."""
-    with _RENEWER.changed:
-        return list(_RENEWER.leases)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Work in progress: when it began by the store's clock, and which commits it needs though no ref may name them."""

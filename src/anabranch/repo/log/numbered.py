@@ -226,13 +226,13 @@ class Names:
 
     def list_branches(self) -> tuple[BranchName, ...]:
         """List the branches that have a log; a folder whose name is not a branch name is left to doctor."""
-        found = map(_find_branch_name, self._list(BRANCHES))
+        found = map(_find_branch_name, list_names(self._store, BRANCHES))
         return tuple(name for name in found if name is not None)
 
     def list_runs(self) -> tuple[BranchName, ...]:
         """List the hidden branches of runs."""
         # Other folders may be here, and an id becomes part of a path.
-        names = self._list(RUNS)
+        names = list_names(self._store, RUNS)
         return tuple(BranchName.of_run(name) for name in names if name.isascii() and name.isalnum())
 
     def list_similar(self, name: str) -> list[str]:
@@ -270,7 +270,7 @@ class Names:
     def _has_tag(self, name: BranchName) -> bool:
         """Whether there is, or was, a tag of a name."""
         try:
-            return str(name) in self._list(TAGS)
+            return str(name) in list_names(self._store, TAGS)
         except AnabranchError:
             return False
 
@@ -281,8 +281,10 @@ class Names:
         entries = self._read_all([BranchName(name) for name in dict.fromkeys(names)])
         return [str(entry.branch) for entry in entries if not entry.state.is_deleted]
 
-    def _list(self, folder: str) -> list[str]:
-        return sorted(path.rpartition("/")[2] for path in self._store.list_folders(folder))
+
+def list_names(store: ObjectStore, folder: str) -> list[str]:
+    """List the names of the folders in a folder, in order."""
+    return sorted(path.rpartition("/")[2] for path in store.list_folders(folder))
 
 
 def _find_branch_name(folder: str) -> BranchName | None:

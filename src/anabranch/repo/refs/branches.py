@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 
-from anabranch.display import to_datetime, to_text
+from anabranch.display import row_of, to_datetime
 from anabranch.errors import (
     BranchExistsError,
     BranchInUseError,
@@ -56,17 +56,6 @@ class BranchInfo:
         """The time after which the branch may be deleted, in UTC. None if it does not expire."""
         return None if self.expires_at is None else to_datetime(self.expires_at)
 
-    def _repr_row_(self) -> Mapping[str, object]:
-        return {
-            "branch": self.name,
-            "mode": self.mode,
-            "parent": self.parent,
-            "head commit": self.head_commit_id,
-            "created": to_text(self.created),
-            "created by": self.created_by,
-            "description": self.description,
-        }
-
     @classmethod
     def of(cls, entry: LogEntry, follow: Callable[[Parent], BranchName | None]) -> "BranchInfo":
         """Return the branch of its newest entry. `follow` is `Heads.follow`."""
@@ -87,6 +76,9 @@ class BranchInfo:
             is_protected=state.is_protected,
             checks=state.checks,
         )
+
+    def _repr_row_(self) -> Mapping[str, object]:
+        return row_of(self, "branch=name mode parent head_commit=head_commit_id created created_by description")
 
 
 def list_branches(

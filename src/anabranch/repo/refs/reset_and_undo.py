@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from anabranch.display import to_datetime, to_text
+from anabranch.display import row_of, to_datetime
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format.arguments import checked_limit
 from anabranch.ids import MAIN, BranchName, TableKey
@@ -68,14 +68,7 @@ class Movement:
         return to_datetime(self.moved_at)
 
     def _repr_row_(self) -> Mapping[str, object]:
-        return {
-            "version": self.number,
-            "event": self.event,
-            "moved": to_text(self.moved),
-            "actor": self.actor,
-            "commit": self.commit_id,
-            "message": self.message,
-        }
+        return row_of(self, "version=number event moved actor commit=commit_id message")
 
 
 def list_movements(

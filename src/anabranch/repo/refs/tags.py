@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
-from anabranch.display import to_datetime, to_text
+from anabranch.display import row_of, to_datetime
 from anabranch.errors import (
     AnabranchError,
     BusyError,
@@ -16,7 +16,7 @@ from anabranch.hints import closest, suggest
 from anabranch.ids import BranchName, TagName
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.numbered import ALL, TAGS, NamePage, NumberedLog
+from anabranch.repo.log.numbered import ALL, TAGS, NamePage, NumberedLog, list_names
 from anabranch.repo.log.store import RepoStore
 from anabranch.storage import documents, in_parallel
 
@@ -39,13 +39,7 @@ class TagInfo:
         return to_datetime(self.created_at)
 
     def _repr_row_(self) -> Mapping[str, object]:
-        return {
-            "tag": self.name,
-            "commit": self.commit_id,
-            "created": to_text(self.created),
-            "created by": self.created_by,
-            "description": self.description,
-        }
+        return row_of(self, "tag=name commit=commit_id created created_by description")
 
 
 def create_tag(repo_store: RepoStore, name: TagName, *, commit_id: str, description: str) -> TagInfo:
@@ -108,25 +102,23 @@ def get_tag(repo_store: RepoStore, name: TagName) -> TagInfo:
 
 def list_tags(repo_store: RepoStore, page: NamePage = ALL) -> list[TagInfo]:
     """List the tags of a page by name. Only the tags that the page needs are read."""
-    names = page.select(_list_names(repo_store))
+    names = page.select(list_names(repo_store.config.store, TAGS))
     return list(page.cut(page.read(names, lambda some: _read_tags(repo_store, some))))
 
 
 def list_tag_names(repo_store: RepoStore, page: NamePage) -> list[str]:
     """List the names of the tags of a page, deleted ones too. No tag is read."""
-    return list(page.cut(page.select(_list_names(repo_store))))
+    return list(page.cut(page.select(list_names(repo_store.config.store, TAGS))))
 
 
 def list_similar_tags(repo_store: RepoStore, name: str) -> list[str]:
     """List the tags whose names are most like a name, for a hint. It costs one list and reads three tags at most."""
     try:
-        return [tag.name for tag in _read_tags(repo_store, closest(name, _list_names(repo_store), n=3))]
+        return [
+            tag.name for tag in _read_tags(repo_store, closest(name, list_names(repo_store.config.store, TAGS), n=3))
+        ]
     except AnabranchError:
         return []  # the error that the hint is for matters more
-
-
-def _list_names(repo_store: RepoStore) -> list[str]:
-    return sorted(folder.rpartition("/")[2] for folder in repo_store.config.store.list_folders(TAGS))
 
 
 def _read_tags(repo_store: RepoStore, names: Sequence[str]) -> tuple[TagInfo, ...]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cache, partial
 from typing import Any
 
-from anabranch.display import to_datetime, to_text
+from anabranch.display import row_of, to_datetime
 from anabranch.errors import (
     AnabranchError,
     BranchNotFoundError,
@@ -89,14 +89,7 @@ class RunInfo:
         return to_datetime(self.changed_at)
 
     def _repr_row_(self) -> Mapping[str, object]:
-        return {
-            "run": self.id,
-            "target": self.target,
-            "state": self.state,
-            "begun": to_text(self.begun),
-            "begun by": self.begun_by,
-            "message": self.message,
-        }
+        return row_of(self, "run=id target state begun begun_by message")
 
 
 def run_state(entry: LogEntry) -> RunState:
