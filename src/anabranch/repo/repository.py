@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.kept_decisions import KeptDecisions
     from anabranch.repo.merge.merge import BranchMerge
     from anabranch.repo.merge.plan import MergeResult, ReplayResult
-    from anabranch.repo.merge.replay import Replay
     from anabranch.repo.run import Run
     from anabranch.repo.runs.runs import RunInfo
     from anabranch.repo.schema.apply import SchemaApplied, SchemaPlan
@@ -1714,9 +1713,7 @@ class Repository:
         """
         combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions)
         pick = self._pick_of(CommitKind.REVERT, commit, combiner, message)
-        return self._replay(
-            pick, *pick.commits, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run
-        )
+        return self._replay(pick, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run)
 
     def cherry_pick(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -1748,9 +1745,7 @@ class Repository:
         """
         combiner = self._combiner(self._named(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions)
         pick = self._pick_of(CommitKind.CHERRY_PICK, commit, combiner, message)
-        return self._replay(
-            pick, *pick.commits, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run
-        )
+        return self._replay(pick, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run)
 
     def rebase(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -1781,9 +1776,7 @@ class Repository:
             BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions
         )
         rebase = self._rebase_of(onto, combiner)
-        return self._replay(
-            rebase, rebase.onto, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run
-        )
+        return self._replay(rebase, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run)
 
     def _rebase_of(self, onto: str, combiner: "Combiner") -> "Rebase":
         from anabranch.repo.merge.cherry_pick_and_rebase import Rebase
@@ -1804,14 +1797,14 @@ class Repository:
 
     def _replay(
         self,
-        request: "Replay",
-        *read: CommitRecord,
+        request: "Pick | Rebase",
+        *,
         metadata: Mapping[str, str] | None,
         checks: Checks,
         expected_head: str | None,
         dry_run: bool,
     ) -> "ReplayResult":
-        """Apply commits, or plan that. The commits that are `read` are kept out of garbage collection."""
+        """Apply commits, or plan that. The commits that are read are kept out of garbage collection."""
         from anabranch.repo.merge.cherry_pick_and_rebase import Pick, pick_commit
         from anabranch.repo.merge.plan import ReplayResult
         from anabranch.repo.merge.replay import plan_replay, replay
@@ -1822,7 +1815,7 @@ class Repository:
             expected_head=expected_head,
             inspect=self._inspecting(checks),
         )
-        with self._holding(*read) as repo_store:
+        with self._holding(*(request.commits if isinstance(request, Pick) else [request.onto])) as repo_store:
             if dry_run:
                 return ReplayResult(plan=plan_replay(repo_store, request))
             if isinstance(request, Pick) and len(request.commits) == 1:
