@@ -377,13 +377,12 @@ def _measure_metadata(config: RepoConfig) -> dict[str, Usage]:
 
 def _measure_holders(groups: Iterable[FileGroup], kinds: Mapping[str, HolderKind]) -> Iterator[HolderStorage]:
     """Yield what each holder needs, in the order of `kinds`."""
-    by_holder: dict[str, list[FileGroup]] = {name: [] for name in kinds}
+    by_holder: dict[str, list[FileGroup]] = defaultdict(list)
     for group in groups:
         for name in group.keepers | group.heads:
-            if name in by_holder:
-                by_holder[name].append(group)
-    for name, found in by_holder.items():
-        yield HolderStorage(kind=kinds[name], name=name, **_holding(name, kinds[name], found))
+            by_holder[name].append(group)
+    for name, kind in kinds.items():
+        yield HolderStorage(kind=kind, name=name, **_holding(name, kind, by_holder[name]))
 
 
 def _holding(name: str, kind: HolderKind, groups: Iterable[FileGroup]) -> dict[str, Usage]:
