@@ -16,12 +16,7 @@ from anabranch.format import staging
 from anabranch.format.doctor.branches import find_ref_repair
 from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.format.doctor.inventory import Inventory as DatasetInventory
-from anabranch.format.doctor.inventory import (
-    VersionFacts,
-    WrongFile,
-    check_contents,
-    read_partial_inventory,
-)
+from anabranch.format.doctor.inventory import VersionFacts, WrongFile, check_contents, read_partial_inventory
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import Layout, ManifestName, branch_ref_path, lay_out, manifest_path, manifests_of
 from anabranch.format.refs.ref_files import RefFile
