@@ -15,7 +15,7 @@ from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryErro
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.history.diff import RowChange, TableDiff
-from anabranch.repo.history.table_history import CommitStep, TableChange, match_tables
+from anabranch.repo.history.table_history import CommitStep, TableChange, find_renames
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
@@ -126,18 +126,12 @@ class TableFeed:
 
     def _with_names(self, step: CommitChanges) -> CommitChanges:
         """Add the other name of the table if the commit renamed it."""
-        commit, commits = step.commit, self.repo_store.commits
         before, after = step.diff.before, step.diff.after
-        is_same = before is not None and after is not None and before.entry.dataset == after.entry.dataset
-        # A rename changes two names, so that a commit that lists one table need not be read.
-        if commit.parent_commit_id is None or is_same or len(commit.tables) < 2:
+        if before is not None and after is not None and before.entry.dataset == after.entry.dataset:
             return step
-        old, new = (commits.tables_of(commits.get(each)) for each in (commit.parent_commit_id, commit.graph_commit_id))
-        renamed = {
-            str(was): str(now) for was, now in match_tables(self.repo_store.config, old, new).items() if was != now
-        }
-        old_name = next((was for was, now in renamed.items() if now == str(self.key)), None)
-        return replace(step, renamed_from=old_name, renamed_to=renamed.get(str(self.key)))
+        old_names = {str(now): str(was) for now, was in find_renames(self.repo_store, step.commit).items()}
+        new_name = next((now for now, was in old_names.items() if was == str(self.key)), None)
+        return replace(step, renamed_from=old_names.get(str(self.key)), renamed_to=new_name)
 
     def _table(self, entry: TableEntry | None, commit_id: str | None) -> Table | None:
         return None if entry is None else Table(self.repo_store.config, self.key, entry, commit_id=commit_id)

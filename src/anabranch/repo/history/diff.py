@@ -120,13 +120,10 @@ class TableDiff:
         from anabranch.repo.history.comparer import TableCounts
 
         if self.before is None or self.after is None:
-            return TableCounts(
-                inserted=0 if self.after is None else self.after.count_rows(),
-                updated=0,
-                deleted=0 if self.before is None else self.before.count_rows(),
-            )
+            inserted, deleted = (0 if side is None else side.count_rows() for side in (self.after, self.before))
+            return TableCounts(inserted=inserted, deleted=deleted)
         if not self.rows_to_compare:
-            return TableCounts(inserted=0, updated=0, deleted=0)
+            return TableCounts()
         if not self._keys:
             return self._load_comparer().count(self._comparison(with_filled=True))
         found = self._load_comparer().count(self._comparison(with_filled=False))

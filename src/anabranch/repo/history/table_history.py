@@ -43,6 +43,16 @@ def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[
     return found | {key: key for key in missing if key not in found and key in after and key not in taken}
 
 
+def find_renames(repo_store: RepoStore, commit: GraphCommit) -> dict[TableKey, TableKey]:
+    """Return the tables that a commit renamed, as {new key: old key}."""
+    # A rename changes two names, so that a commit that lists one table need not be read.
+    if commit.parent_commit_id is None or len(commit.tables) < 2:
+        return {}
+    commits = repo_store.commits
+    old, new = (commits.tables_of(commits.get(each)) for each in (commit.parent_commit_id, commit.graph_commit_id))
+    return {now: was for was, now in match_tables(repo_store.config, old, new).items() if was != now}
+
+
 def pair_tables(before: Snapshot, after: Snapshot) -> list[tuple[TableKey | None, TableKey | None]]:
     """Return the keys of each table in both states, sorted by the newer one. None where a state does not have it."""
     matched = match_tables(after._repo_store.config, before.entries, after.entries)
