@@ -147,14 +147,8 @@ def _find_key(task: LoadTask, key: Mapping[str, pa.Scalar]) -> list[tuple[str, i
     return positions
 
 
-REJECTS = pa.schema(
-    [
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("line", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-    ]
-)
+_REJECT_COLUMNS = {"file": pa.string(), "line": pa.int64(), "reason": pa.string(), "text": pa.string()}
+REJECTS = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _REJECT_COLUMNS.items()])
 
 # The text of a bad record may be very long, for example after a quote that is not closed.
 _MAX_TEXT_SHOWN = 200
