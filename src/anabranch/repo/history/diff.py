@@ -14,7 +14,7 @@ from anabranch.display import MAX_ROWS, text_table
 from anabranch.errors import TableNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
-from anabranch.repo.history.table_history import pair_tables
+from anabranch.repo.history.table_history import SchemaChange, pair_tables
 from anabranch.repo.snapshot import Snapshot, Table
 
 if TYPE_CHECKING:
@@ -43,16 +43,6 @@ class RowChangeKind(StrEnum):
     INSERTED = "inserted"
     UPDATED = "updated"
     DELETED = "deleted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaChange:
-    """A column that was added, removed or renamed, or whose type or nullability changed."""
-
-    change: str
-    column: str
-    before: str | None
-    after: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,16 @@ def _is_same_table(
     return not before.isdisjoint(after)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """A column that was added, removed or renamed, or whose type or nullability changed."""
+
+    change: str
+    column: str
+    before: str | None
+    after: str | None
+
+
 # The number of commits that are read in parallel.
 _BATCH_SIZE = 64
 
@@ -141,10 +151,6 @@ class _Step(TableChange):
 
     main_id: str | None
 
-    @property
-    def is_freeze(self) -> bool:
-        return self.commit.kind is CommitKind.FREEZE
-
 
 def iter_table_changes(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[TableChange]:
     """Yield the changes of a table along the first parents of a commit, newest first.
@@ -169,14 +175,15 @@ def _iter_each_met(repo_store: RepoStore, record: CommitRecord, key: TableKey) -
             # The branch was live: main changed the table after this step.
             yield from _iter_main(repo_store, key, main_id, newest=state, until=step.after)
         older = next(steps, None)
+        is_freeze = step.commit.kind is CommitKind.FREEZE
         # Main may have changed the table between two commits of a live branch, so that the older step does not show
         # the state before this one.
-        if step.main_id is not None or step.is_freeze:
+        if step.main_id is not None or is_freeze:
             state, main_id = step.before, step.main_id
         else:
             state, main_id = None if older is None else older.after, None
         # A freeze records tables as they were shown and changes no row, so that it does not appear as a change.
-        if not step.is_freeze:
+        if not is_freeze:
             yield TableChange(commit=step.commit, before=state, after=step.after)
         step = older
     if state is not None:
