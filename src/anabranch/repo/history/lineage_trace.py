@@ -152,7 +152,10 @@ class _Tracer:
     def _find_renames(self, commit: GraphCommit) -> dict[TableKey, TableKey]:
         """Return the tables that a commit renamed, as {new key: old key}. One commit may create many tables."""
         if commit.graph_commit_id not in self._renames:
-            self._renames[commit.graph_commit_id] = find_renames(self._repo_store, commit)
+            try:
+                self._renames[commit.graph_commit_id] = find_renames(self._repo_store, commit)
+            except CommitNotFoundError:
+                self._renames[commit.graph_commit_id] = {}
         return self._renames[commit.graph_commit_id]
 
     def _find_commit(self, commit_id: str | None) -> CommitRecord | None:
