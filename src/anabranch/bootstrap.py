@@ -143,14 +143,14 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     options = storage_options if target_storage_options is None else target_storage_options
     config = _config(target, options, actor)
     repository = Repository(config, engines=ENGINES)  # refuses a bad actor before anything is made
-    request = clone.request_clone(
+    clone.clone_repository(
         RepoStore.of(_existing(source, storage_options, actor)),
         config,
         ref=ref,
         tables=tables,
         kind=CloneKind.SHALLOW if shallow else CloneKind.DEEP,
+        progress=counting(progress, "tables" if shallow else "files"),
     )
-    clone.clone_repository(request, counting(progress, "tables" if shallow else "files"))
     return repository
 
 

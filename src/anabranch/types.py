@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from anabranch.repo.history.comparer import TableCounts as TableCounts
     from anabranch.repo.history.diff import RowChange as RowChange
     from anabranch.repo.history.diff import RowChangeKind as RowChangeKind
-    from anabranch.repo.history.diff import SchemaChange as SchemaChange
     from anabranch.repo.history.diff import TableChangeKind as TableChangeKind
     from anabranch.repo.history.diff import TableDiff as TableDiff
     from anabranch.repo.history.entities import EntityChange as EntityChange
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from anabranch.repo.history.lineage import LineageEdge as LineageEdge
     from anabranch.repo.history.lineage import LineageNode as LineageNode
     from anabranch.repo.history.lineage import NodeKind as NodeKind
+    from anabranch.repo.history.table_history import SchemaChange as SchemaChange
     from anabranch.repo.io.clone import Relocation as Relocation
     from anabranch.repo.io.clone import Unexplained as Unexplained
     from anabranch.repo.io.prepared_table import LoadMode as LoadMode
@@ -135,7 +135,8 @@ _NAMES = {
     "anabranch.repo.gc.sweep_and_purge": "CollectedObject",
     "anabranch.repo.history.changes": "CommitChanges",
     "anabranch.repo.history.comparer": "Choice TableCounts",
-    "anabranch.repo.history.diff": "RowChange RowChangeKind SchemaChange TableChangeKind TableDiff",
+    "anabranch.repo.history.diff": "RowChange RowChangeKind TableChangeKind TableDiff",
+    "anabranch.repo.history.table_history": "SchemaChange",
     "anabranch.repo.history.commit_graph": "CommitGraph LaneRow",
     "anabranch.repo.history.entities": "EntityChange",
     "anabranch.repo.history.lineage": "EdgeKind Lineage LineageEdge LineageNode NodeKind",

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from anabranch.cli.commands.history import draw
 from anabranch.repo.history.commit_graph import newest_first
-from tests.repo.graphs import Node
+from anabranch.repo.log.entries import GraphCommit
+from tests.repo.graphs import node
 
 
 def drawing(*commits: str) -> str:
@@ -13,8 +14,8 @@ def drawing(*commits: str) -> str:
     nodes = []
     for age, commit in enumerate(commits):
         name, *parents = commit.split()
-        nodes.append(Node(id=name, parents=tuple(parents), created_at=-age))
-    return "\n".join(draw(nodes, {node.id: node.id for node in nodes}))
+        nodes.append(node(name, parents, created_at=-age))
+    return "\n".join(draw(nodes, {one.id: one.id for one in nodes}))
 
 
 def test_a_single_line() -> None:
@@ -53,27 +54,27 @@ def test_a_line_that_ends_lets_others_move_up() -> None:
 
 
 @st.composite
-def histories(draw_: st.DrawFn) -> dict[str, Node]:
+def histories(draw_: st.DrawFn) -> dict[str, GraphCommit]:
     """Commits with up to two parents, and clocks that may be wrong."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, GraphCommit] = {}
     for number in range(draw_(st.integers(1, 12))):
         known = sorted(nodes)
         parents = draw_(st.lists(st.sampled_from(known), max_size=2, unique=True)) if known else []
         name = f"c{number:02d}"
-        nodes[name] = Node(id=name, parents=tuple(parents), created_at=draw_(st.integers(0, 3)))
+        nodes[name] = node(name, parents, created_at=draw_(st.integers(0, 3)))
     return nodes
 
 
 @given(histories())
-def test_a_parent_never_comes_before_its_child(nodes: dict[str, Node]) -> None:
-    order = [node.id for node in newest_first(nodes)]
+def test_a_parent_never_comes_before_its_child(nodes: dict[str, GraphCommit]) -> None:
+    order = [one.id for one in newest_first(nodes)]
     assert sorted(order) == sorted(nodes)
-    for node in nodes.values():
-        assert all(order.index(parent) > order.index(node.id) for parent in node.parents)
+    for one in nodes.values():
+        assert all(order.index(parent) > order.index(one.id) for parent in one.parents)
 
 
 @given(histories())
-def test_every_commit_is_drawn_once_on_a_line_of_its_own(nodes: dict[str, Node]) -> None:
+def test_every_commit_is_drawn_once_on_a_line_of_its_own(nodes: dict[str, GraphCommit]) -> None:
     lines = list(draw(newest_first(nodes), {name: name for name in nodes}))
     stars = [line for line in lines if "*" in line]
     assert sorted(line.split()[-1] for line in stars) == sorted(nodes)

@@ -1,7 +1,7 @@
 """Commit graphs made through publishing, without data: tables are entries that point to nothing."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 
 import anabranch as ab
@@ -17,13 +17,23 @@ T = TableKey.parse("s.t")
 U = TableKey.parse("s.u")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """A commit that only the layout of a graph sees."""
-
-    id: str
-    parents: tuple[str, ...]
-    created_at: int
+def node(name: str, parents: Sequence[str], *, created_at: int) -> GraphCommit:
+    """Return a commit for the layout of a graph."""
+    first, merged = (*parents, None, None)[:2]
+    return GraphCommit(
+        graph_commit_id=name,
+        manifest_branch=None,
+        manifest_version=1,
+        parent_commit_id=first,
+        merged_parent_commit_id=merged,
+        actor_id=None,
+        created_at=created_at,
+        message="",
+        kind=CommitKind.CHANGE,
+        metadata={},
+        tables=(),
+        generation=0,
+    )
 
 
 class Graph:

@@ -2046,10 +2046,12 @@ class Repository:
         ['main']
         """
         from anabranch.repo.gc.collection import checked_policy
-        from anabranch.repo.gc.storage_report import Part, measure_storage
+        from anabranch.repo.gc.storage_report import measure_storage
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-        return measure_storage(self._repo_store, policy, Part.of(branch, tables), progress=progress or ignore_progress)
+        return measure_storage(
+            self._repo_store, policy, branch=branch, tables=tables, progress=progress or ignore_progress
+        )
 
     def doctor(
         self,

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.repo.history.commit_graph import LaneRow, draw_row, lane_count, lay_out_lanes, newest_first
-from tests.repo.graphs import Node
+from anabranch.repo.log.entries import GraphCommit
+from tests.repo.graphs import node
 
 
 def lanes(*commits: str) -> list[LaneRow]:
@@ -15,7 +16,7 @@ def lanes(*commits: str) -> list[LaneRow]:
     nodes = []
     for age, commit in enumerate(commits):
         name, *parents = commit.split()
-        nodes.append(Node(id=name, parents=tuple(parents), created_at=-age))
+        nodes.append(node(name, parents, created_at=-age))
     return lay_out_lanes(nodes)
 
 
@@ -44,20 +45,20 @@ def test_line_to_a_later_page_continues_to_the_end() -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Node]:
+def histories(draw: st.DrawFn) -> list[GraphCommit]:
     count = draw(st.integers(0, 25))
     nodes = {}
     for number in range(count):
         parents = draw(st.lists(st.integers(0, number - 1), max_size=2, unique=True)) if number else []
-        nodes[str(number)] = Node(id=str(number), parents=tuple(map(str, parents)), created_at=number)
+        nodes[str(number)] = node(str(number), list(map(str, parents)), created_at=number)
     return newest_first(nodes)
 
 
 @given(histories())
-def test_every_parent_is_reached_by_a_line_from_its_child(nodes: list[Node]) -> None:
+def test_every_parent_is_reached_by_a_line_from_its_child(nodes: list[GraphCommit]) -> None:
     rows = lay_out_lanes(nodes)
-    for index, node in enumerate(nodes):
-        for parent in node.parents:
+    for index, one in enumerate(nodes):
+        for parent in one.parents:
             positions = {rows[index].lane}
             for row in rows[index:]:
                 if row.id == parent:
@@ -67,12 +68,12 @@ def test_every_parent_is_reached_by_a_line_from_its_child(nodes: list[Node]) -> 
 
 
 @given(histories(), st.integers(0, 25))
-def test_later_page_continues_the_lanes_of_the_first(nodes: list[Node], start: int) -> None:
+def test_later_page_continues_the_lanes_of_the_first(nodes: list[GraphCommit], start: int) -> None:
     assert lay_out_lanes(nodes, start=start) == lay_out_lanes(nodes)[start:]
 
 
 @given(histories())
-def test_two_rows_draw_the_same_lines_at_their_edge(nodes: list[Node]) -> None:
+def test_two_rows_draw_the_same_lines_at_their_edge(nodes: list[GraphCommit]) -> None:
     rows = lay_out_lanes(nodes)
     assert all(upper.below == lower.above for upper, lower in pairwise(rows))
     count = lane_count(rows)

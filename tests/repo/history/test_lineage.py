@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import InvalidNameError, TableNotFoundError
 from anabranch.repo.history.lineage import Lineage
+from anabranch.repo.log.commits import commit_path
 from tests.conftest import Location
 from tests.repo.conftest import another
 from tests.repo.test_budgets import open_counted
@@ -216,6 +218,14 @@ def test_a_table_read_twice_is_drawn_once(repo: ab.Repository) -> None:
         "b.raw  (see above)",
         "b.raw  (see above)",
     ]
+
+
+def test_lineage_ends_at_a_commit_whose_parent_is_lost(repo: ab.Repository) -> None:
+    lost = load(repo, "s.before")
+    load(repo, "s.a", "s.b")
+    testing.store_of(repo).delete(commit_path(lost.id))
+    lineage = ab.open(repo.uri, storage_options=repo.storage_options).lineage("s.a")
+    assert [node.name for node in lineage.nodes] == ["s.a", "load"]
 
 
 def test_a_renamed_table_came_from_what_it_was_called_before(repo: ab.Repository) -> None:

@@ -38,6 +38,13 @@ def test_an_upsert_may_bring_some_columns(lake: ab.Repository, put: Put, engine:
         lake.load(ORDERS, put("b.csv", "v,n\nx,1\n"), mode="upsert")
 
 
+@pytest.mark.parametrize("wrong", ["id", 5, ["id", 5]])
+def test_a_primary_key_that_is_not_a_list_of_names_is_refused(lake: ab.Repository, put: Put, wrong: Any) -> None:
+    for source in (put("a.csv", "id,v,n\n3,c,30\n"), pa.table({"id": [3]})):
+        with pytest.raises(InvalidInputError, match="primary_key must be a list"):
+            lake.load(ORDERS, source, primary_key=wrong)
+
+
 def test_a_type_of_a_column_that_the_table_does_not_have_is_refused(lake: ab.Repository, put: Put) -> None:
     for source in (put("a.csv", "id,v,n\n3,c,30\n"), pa.table({"id": [3], "w": [1]})):
         with pytest.raises(SchemaMismatchError, match="has no column 'w', but a type is given for it"):

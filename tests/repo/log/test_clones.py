@@ -11,7 +11,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import CollectedError, NotFoundError
 from anabranch.ids import TableKey
-from anabranch.repo.io.clone import clone_repository, request_clone
+from anabranch.repo.io.clone import clone_repository
 from anabranch.repo.log.clones import CloneKind, Clones, CloneState
 from anabranch.repo.log.collected import mark_collected
 from anabranch.repo.log.config import RepoConfig
@@ -66,14 +66,8 @@ class _CollectedConcurrently(WrappedStore):
 def test_a_commit_that_is_collected_at_the_same_time_is_not_cloned(lake: ab.Repository, location: Location) -> None:
     config, target = testing.config_of(lake), open_store(location / "clone", location.storage_options)
     store = _CollectedConcurrently(config, lake.head_commit_id_for_branch("main"))
-    request = request_clone(
-        RepoStore.of(replace(config, store=store)),
-        replace(config, root=location / "clone", store=target),
-        ref="main",
-        tables=None,
-        kind=CloneKind.SHALLOW,
-    )
+    source, copy = RepoStore.of(replace(config, store=store)), replace(config, root=location / "clone", store=target)
     with pytest.raises(CollectedError):
-        clone_repository(request)
+        clone_repository(source, copy, ref="main", tables=None, kind=CloneKind.SHALLOW)
     assert [clone.is_held for clone in lake.clone_list()] == [False]
     assert list(target.list()) == []

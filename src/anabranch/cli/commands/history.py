@@ -14,7 +14,7 @@ from anabranch.cli.texts import Table, commit_line, count, first_line, first_pag
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
-from anabranch.repo.history.commit_graph import Node, newest_first
+from anabranch.repo.history.commit_graph import newest_first
 from anabranch.repo.log.entries import BranchEvent
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _label(commit: "GraphCommit", heads: dict[str, str], tags: dict[str, str]) -
     return " ".join(part for part in (short_id(commit.id), names, subject(commit)) if part)
 
 
-def draw(nodes: Sequence[Node], labels: Mapping[str, str]) -> Iterator[str]:
+def draw(nodes: "Sequence[GraphCommit]", labels: Mapping[str, str]) -> Iterator[str]:
     """Lines for the nodes, which come newest first; each column waits for the commit it will meet next."""
     columns: list[str] = []
     for node in nodes:

@@ -4,8 +4,10 @@ A damaged commit object is rebuilt from the log entry that published it, and fro
 log entry is rebuilt from the commit that it published, if nothing else can have changed with it.
 """
 
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError, ObjectNotFoundError, UnsupportedFormatError
 from anabranch.format.doctor.findings import Case, FindingKind
@@ -14,19 +16,11 @@ from anabranch.repo.doctor.inventory import BrokenCommit, CheckedLog, CommitFact
 from anabranch.repo.log import codec
 from anabranch.repo.log.collected import find_record
 from anabranch.repo.log.commits import commit_path
-from anabranch.repo.log.entries import (
-    BranchEvent,
-    CommitKind,
-    CommitRecord,
-    GraphCommit,
-    LogEntry,
-    TableMap,
-)
+from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
 from anabranch.repo.log.store import RepoStore, View
 from anabranch.storage import documents, in_parallel
 from anabranch.storage.documents import is_sealed
 
-_FROM_BACKUP = "restore it from a backup"
 # Commits of these kinds change more than tables, or belong to other events, so their entry cannot be derived.
 _UNUSUAL = frozenset({CommitKind.INIT, CommitKind.FREEZE})
 
@@ -80,25 +74,22 @@ def _read(repo_store: RepoStore, commit_id: str, expected: CommitRecord | None) 
     return record
 
 
+@dataclass(frozen=True, slots=True)
 class Rebuilder:
     """Rebuilds commit objects from the log entries that published them."""
 
-    def __init__(self, repo_store: RepoStore, inventory: Inventory) -> None:
-        self._repo_store = repo_store
-        self._inventory = inventory
-
-    def can_rebuild(self, commit_id: str) -> bool:
-        return self._encoded(commit_id) is not None
+    _repo_store: RepoStore
+    _inventory: Inventory
 
     def rebuild(self, commit_id: str) -> bool:
         """Write the object again. Return False if it cannot be rebuilt."""
-        data = self._encoded(commit_id)
+        data = self.encode(commit_id)
         if data is None:
             return False
         self._repo_store.config.store.put(commit_path(commit_id), data)
         return True
 
-    def _encoded(self, commit_id: str) -> bytes | None:
+    def encode(self, commit_id: str) -> bytes | None:
         """Return the bytes of the object, or None if a part of it is stored nowhere else."""
         where = self._inventory.published.get(commit_id)
         if where is None:
@@ -254,58 +245,53 @@ def _find_entry(checked: CheckedLog, number: int) -> LogEntry | None:
 
 def diagnose_commits(repo_store: RepoStore, inventory: Inventory) -> Iterator[Case]:
     """Yield the problems of the commits in the inventory, with the refs that cannot be read because of them."""
-    users = _Users.of(inventory)
-    rebuilder = Rebuilder(repo_store, inventory)
-    for commit_id, broken in sorted(inventory.broken.items()):
-        yield _broken_commit(inventory, users, rebuilder, commit_id, broken)
+    rebuilder, (commits, refs) = Rebuilder(repo_store, inventory), _find_users(inventory)
+    for commit_id in sorted(inventory.broken):
+        others = tuple(other for other in commits[commit_id] if other != commit_id)
+        yield _broken_commit(inventory, rebuilder, commit_id, refs=tuple(sorted(refs[commit_id])), others=others)
     for commit_id, facts in sorted(inventory.commits.items()):
         yield from _wrong_order(inventory, commit_id, facts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Users:
-    """The commits and the current branches, runs and tags that build on each full map."""
-
-    commits: dict[str, list[str]]
-    refs: dict[str, list[str]]
-
-    @classmethod
-    def of(cls, inventory: Inventory) -> "_Users":
-        users, main = cls({}, {}), inventory.heads.get(MAIN)
-        for commit_id, facts in sorted(inventory.commits.items()):
-            users.commits.setdefault(facts.base, []).append(commit_id)
-        for head in inventory.heads.values():
-            if not head.state.is_deleted:
-                # A live branch shows what is on top of the full map of main.
-                shown = View.of(head, None if main is None else main.head).record.base
-                users.refs.setdefault(shown, []).append(head.branch.label)
-        for name, tag in inventory.tags.items():
-            known = inventory.commits.get(tag.commit_id)
-            # A commit cannot be read without the base that has its full map.
-            for needed in {tag.commit_id, tag.commit_id if known is None else known.base}:
-                users.refs.setdefault(needed, []).append(name)
-        return users
+def _find_users(inventory: Inventory) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
+    """Return the commits, and the current branches, runs and tags, that build on each full map."""
+    commits, refs = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for commit_id, facts in sorted(inventory.commits.items()):
+        commits[facts.base].append(commit_id)
+    main = inventory.heads.get(MAIN)
+    for head in inventory.heads.values():
+        if not head.state.is_deleted:
+            # A live branch shows what is on top of the full map of main.
+            shown = View.of(head, None if main is None else main.head).record.base
+            refs[shown].append(head.branch.label)
+    for name, tag in inventory.tags.items():
+        known = inventory.commits.get(tag.commit_id)
+        # A commit cannot be read without the base that has its full map.
+        for needed in {tag.commit_id, tag.commit_id if known is None else known.base}:
+            refs[needed].append(name)
+    return commits, refs
 
 
 def _broken_commit(
-    inventory: Inventory, users: _Users, rebuilder: Rebuilder, commit_id: str, broken: BrokenCommit
+    inventory: Inventory, rebuilder: Rebuilder, commit_id: str, *, refs: tuple[str, ...], others: tuple[str, ...]
 ) -> Case:
+    broken = inventory.broken[commit_id]
     kind, only_tags = broken.kind, commit_id not in inventory.named
-    refs = tuple(sorted(users.refs.get(commit_id, ())))
-    others = tuple(one for one in users.commits.get(commit_id, ()) if one != commit_id)
     # No log names the commit, so that the tag is wrong rather than the history.
     if kind is FindingKind.MISSING_COMMIT and only_tags:
         kind = FindingKind.BROKEN_TAG
     # An object of a newer release is intact. To write it again in this format would lose what this release cannot
     # read.
-    can_repair = kind is not FindingKind.NEWER_FORMAT and rebuilder.can_rebuild(commit_id)
+    can_repair = kind is not FindingKind.NEWER_FORMAT and rebuilder.encode(commit_id) is not None
     built_on = f"; {len(others)} other commits build on its tables" if others else ""
     if kind is FindingKind.BROKEN_TAG:
         remedy = "restore the commit from a backup, or delete the tag"
     elif kind is FindingKind.NEWER_FORMAT:
         remedy = "upgrade Anabranch"
+    elif can_repair:
+        remedy = "a repair writes it again from the log entry that published it"
     else:
-        remedy = "a repair writes it again from the log entry that published it" if can_repair else _FROM_BACKUP
+        remedy = "restore it from a backup"
     return Case(
         kind=kind,
         subject=commit_path(commit_id),
@@ -313,7 +299,7 @@ def _broken_commit(
         remedy=remedy,
         refs=refs,
         commits=(commit_id, *others),
-        repair=(lambda: rebuilder.rebuild(commit_id)) if can_repair else None,
+        repair=partial(rebuilder.rebuild, commit_id) if can_repair else None,
     )
 
 

@@ -14,13 +14,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from anabranch.errors import (
-    AnabranchError,
-    CorruptError,
-    InvalidNameError,
-    StorageDeniedError,
-    StorageUnavailableError,
-)
+from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, StorageDeniedError, StorageUnavailableError
 from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log import codec, history_tables
@@ -116,9 +110,8 @@ def list_logs(config: RepoConfig) -> tuple[list[CheckedLog], list[str]]:
 
 def _checked_log(log: NumberedLog, folder: str, name: str) -> CheckedLog:
     if folder == BRANCHES:
-        return CheckedLog(
-            log=log, label=f"branch '{unquote(name)}'", name=unquote(name), branch=BranchName(unquote(name))
-        )
+        name = unquote(name)
+        return CheckedLog(log=log, label=f"branch '{name}'", name=name, branch=BranchName(name))
     if folder == RUNS:
         return CheckedLog(log=log, label=f"run {name}", name=f"run {name}", branch=BranchName.of_run(name))
     if folder == TAGS:

@@ -18,19 +18,10 @@ from anabranch.errors import (
     UnsupportedFormatError,
 )
 from anabranch.format.arguments import require_names
-from anabranch.format.doctor.findings import (
-    Case,
-    DoctorReport,
-    FindingKind,
-    Placement,
-    Severity,
-    examine,
-    unknown_file,
-)
+from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, Placement, Severity, examine, unknown_file
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
 from anabranch.repo.doctor.inventory import (
-    CheckedLog,
     Inventory,
     StoredHistory,
     Use,
@@ -50,31 +41,25 @@ from anabranch.repo.log.creation import MARK, MARK_COPY
 from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS
 from anabranch.repo.log.store import RepoStore
-from anabranch.storage import in_parallel
+from anabranch.storage import iter_in_parallel
 from anabranch.storage.requests import Steps
 from anabranch.storage.store import CLOCK, store_time
 
-# Folders of pipelines: their definitions, and the output of failed steps.
-_OF_PIPELINES = ("_logs", "_pipelines")
 _OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, MARK_COPY, ORIGIN, RUNS, TABLES, TAGS)
-# The command line remembers the branch of a folder in it, and that folder may be the root of the repository.
-_OF_COMMAND_LINE = frozenset({".anabranch.json"})
-_KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, *_OF_PIPELINES, *_OF_COMMAND_LINE})
+# Pipelines write their definitions, and the output of failed steps. The command line remembers the branch of a folder,
+# which may be the root of the repository.
+_KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, "_pipelines", "_logs", ".anabranch.json"})
 # A lease that was not renewed for one duration has expired. The others are a margin for slow stores.
 _EXPIRED_LEASES = 3
 
 
-# Called with the number of logs and datasets done, and the number known so far.
-Progress = Callable[[int, int], None]
-
-
 def check_repository(
-    config: RepoConfig, *, tables: Sequence[str] | None, rows: bool, repair: bool, progress: Progress
+    config: RepoConfig, *, tables: Sequence[str] | None, rows: bool, repair: bool, progress: Callable[[int, int], None]
 ) -> DoctorReport:
     """Return the findings of a repository, of all tables or some. With `repair`, rebuild what can be rebuilt first.
 
     With `rows`, every row is read. A repair never removes published data. After each round of repairs, everything is
-    checked again.
+    checked again. `progress` gets the number of logs and datasets done, and the number known so far.
     """
     if tables is not None:
         require_names(tables, "tables")
@@ -128,12 +113,8 @@ class _Scan:
         """Read all logs into the inventory. Return the folders among them that are not logs."""
         logs, unknown = list_logs(self._config)
         self._steps.expect(len(logs))
-
-        def scan(checked: CheckedLog) -> None:
-            scan_log(self._repo_store, self._inventory, checked)
+        for _ in iter_in_parallel(partial(scan_log, self._repo_store, self._inventory), logs):
             self._steps.done()
-
-        in_parallel(scan, logs)
         return unknown
 
     def _check_tables(self) -> list[Case]:
@@ -147,16 +128,12 @@ class _Scan:
             if str(key) not in known and not self._inventory.broken:
                 raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables with `tables()`")
         self._steps.expect(len(by_dataset))
-
-        def check(dataset: str) -> tuple[list[Case], dict[Placement, str], dict[Placement, str]]:
-            found = check_dataset(self._config, dataset, by_dataset[dataset])
-            self._steps.done()
-            return found
-
         cases: list[Case] = []
         stale: dict[Placement, str] = {}
         gone: dict[Placement, str] = {}
-        for found, stale_here, gone_here in in_parallel(check, sorted(by_dataset)):
+        checked = iter_in_parallel(lambda one: check_dataset(self._config, *one), sorted(by_dataset.items()))
+        for found, stale_here, gone_here in checked:
+            self._steps.done()
             cases += found
             stale |= stale_here
             gone |= gone_here

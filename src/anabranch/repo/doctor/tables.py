@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 
@@ -16,12 +16,7 @@ from anabranch.format import staging
 from anabranch.format.doctor.branches import find_ref_repair
 from anabranch.format.doctor.findings import Case, FindingKind, Placement
 from anabranch.format.doctor.inventory import Inventory as DatasetInventory
-from anabranch.format.doctor.inventory import (
-    VersionFacts,
-    WrongFile,
-    check_contents,
-    read_partial_inventory,
-)
+from anabranch.format.doctor.inventory import VersionFacts, WrongFile, check_contents, read_partial_inventory
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import Layout, ManifestName, branch_ref_path, lay_out, manifest_path, manifests_of
 from anabranch.format.refs.ref_files import RefFile
@@ -200,19 +195,18 @@ class _Check:
 
     def _find_gone(self, wrong: Iterable[WrongFile]) -> None:
         """Find the states that miss files of a location that is empty now, such as the deleted source of a clone."""
-        is_empty: dict[str, bool] = {}
+
+        @cache
+        def is_empty(base: str) -> bool:
+            return next(iter(open_store(base, self._root.storage_options).list()), None) is None
+
         for one in wrong:
             # Only a file in another location can miss because that whole location is gone.
             if not one.is_missing or not one.file.is_elsewhere:
                 continue
             for facts in one.versions:
-                # The bases that contain the file.
                 for base in (path.rstrip("/") for path in facts.base_paths):
-                    if relative_to(one.file.uri, follow_links(base)) is None:
-                        continue
-                    if base not in is_empty:
-                        is_empty[base] = next(iter(open_store(base, self._root.storage_options).list()), None) is None
-                    if is_empty[base]:
+                    if relative_to(one.file.uri, follow_links(base)) is not None and is_empty(base):
                         self.gone[self._placement_of(facts)] = base
 
     def _wrong_files(self, wrong: Sequence[WrongFile]) -> Iterator[Case]:
@@ -240,10 +234,9 @@ class _Check:
         """Report an index that is missing or damaged: rows can be read without it, and it can be built again."""
         place = min(places, key=repr)
         table = min(self._uses[place].tables, default="TABLE")
-        version_ref, column = VersionRef(home=self._root.on(place.home), version=place.version), None
+        version_ref, column = VersionRef(home=self._root.on(place.home), version=place.version), "COLUMN"
         with suppress(AnabranchError):
-            column = find_indexed_column(version_ref, path.rpartition("/")[2])
-        column = column or "COLUMN"
+            column = find_indexed_column(version_ref, path.rpartition("/")[2]) or column
         problem = "is missing" if kind is FindingKind.MISSING_INDEX else "is damaged"
         return self.case(
             kind,

@@ -50,8 +50,6 @@ from anabranch.storage.store import store_time
 
 T = TypeVar("T")
 
-_EXPIRED = "the lease of the run expired"
-
 
 def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[str, ...]:
     """Delete the branches whose expiry time has passed by the store's clock, and return their names.
@@ -85,9 +83,12 @@ def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[s
     return tuple(sorted(map(str, deleted)))
 
 
-def _list_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
-    """Return the unfinished runs whose lease expired and whose log has no entry since the horizon."""
-    found = []
+def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime, dry_run: bool) -> tuple[str, ...]:
+    """Mark the unfinished runs as failed whose lease expired and whose log has no entry since the horizon.
+
+    They cannot be published any more. Return their ids. A run that ended concurrently is not reported.
+    """
+    failed = []
     list_alive = cache(repo_store.config.leases.list_alive)  # many runs have one target
     for entry in repo_store.heads.list_runs():
         run_id = entry.branch.run_id
@@ -96,25 +97,16 @@ def _list_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str
         log = repo_store.config.branch_log(entry.branch)
         written = repo_store.config.store.find_info(log.path(entry.number))
         # The grace period counts for runs, too: a run whose lease has expired can still continue and be published.
-        if written is not None and written.modified < horizon:
-            found.append(run_id)
-    return tuple(sorted(found))
-
-
-def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime) -> tuple[str, ...]:
-    """Mark the expired runs as failed, so that they cannot be published, and return their ids.
-
-    A run that ended concurrently is not reported.
-    """
-    failed = []
-    for run_id in _list_expired_runs(repo_store, horizon=horizon):
+        if written is None or written.modified >= horizon:
+            continue
         try:
-            abort_run(repo_store, run_id, phase=RunPhase.FAILED, error=_EXPIRED)
+            if not dry_run:
+                abort_run(repo_store, run_id, phase=RunPhase.FAILED, error="the lease of the run expired")
         # It ended, or another process publishes it now. The next collection decides again.
         except (RunEndedError, BusyError):
             continue
         failed.append(run_id)
-    return tuple(failed)
+    return tuple(sorted(failed))
 
 
 _LOCK = BranchName("__gc__")
@@ -243,8 +235,7 @@ class _Collection:
         # Before anything is read: what later work writes is younger than this horizon, so that it is never judged.
         horizon, waiting_since = find_horizon(config, self.policy.grace)
         branches = _delete_expired_branches(self.repo_store, dry_run=self.dry_run)
-        end_runs = _list_expired_runs if self.dry_run else _fail_expired_runs
-        runs = end_runs(self.repo_store, horizon=horizon)
+        runs = _fail_expired_runs(self.repo_store, horizon=horizon, dry_run=self.dry_run)
         read = counting(self.progress, GcStage.READING)
         read(0, 2)
         roots, collected = self._mark(horizon)
@@ -252,7 +243,9 @@ class _Collection:
         commits = self._read_retained(roots)
         wanted = find_wanted(self.repo_store, roots, commits)
         read(2, 2)
-        objects, damaged = self._sweep_tables(wanted, horizon)
+        sweep = partial(self._sweep_table, wanted, horizon)
+        swept = list(iter_swept(sweep, list_datasets(config), self.progress))
+        objects = [found for freed, _ in swept for found in freed]
         objects += self._delete(iter_waves_beside_tables(config, roots.published, horizon))
         return GcReport(
             dry_run=self.dry_run,
@@ -260,7 +253,7 @@ class _Collection:
             branches=branches,
             runs=runs,
             objects=tuple(objects),
-            damaged=tuple(damaged),
+            damaged=tuple(path for _, missing in swept for path in missing),
             retained_commits=len(commits),
             tables=len(wanted),
             waiting_since=None if waiting_since is None else int(waiting_since.timestamp() * 1_000_000),
@@ -308,17 +301,6 @@ class _Collection:
             recorded |= late
             commits = [record for record in commits if record.commit.graph_commit_id not in recorded]
         return commits
-
-    def _sweep_tables(self, wanted: Mapping[str, Wanted], horizon: datetime) -> tuple[list[CollectedObject], list[str]]:
-        """Sweep all datasets. Return the deleted objects and the needed files that are missing."""
-        objects: list[CollectedObject] = []
-        damaged: list[str] = []
-        datasets = list_datasets(self.repo_store.config)
-        sweep = partial(self._sweep_table, wanted, horizon)
-        for freed, missing in iter_swept(sweep, datasets, self.progress):
-            objects += freed
-            damaged += missing
-        return objects, damaged
 
     def _sweep_table(
         self, wanted: Mapping[str, Wanted], horizon: datetime, dataset: str

@@ -45,8 +45,7 @@ class FirstParents:
 
     def _add_page(self, record: CommitRecord) -> None:
         """Remember a commit and the earlier commits whose summaries its object repeats."""
-        self._known[record.commit.graph_commit_id] = record.commit
-        for origin in self._commits.list_page(record):
+        for origin in (record.origin, *self._commits.list_page(record)):
             self._known[origin.commit.graph_commit_id] = origin.commit
 
 

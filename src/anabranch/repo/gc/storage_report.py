@@ -189,39 +189,26 @@ def _sizes(*usages: Usage) -> list[str]:
     return [human_size(usage.bytes) for usage in usages]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """The part of a repository to measure: all of it, the files of one branch, or some tables."""
-
-    branch: BranchName | None = None
-    tables: frozenset[str] | None = None
-
-    @classmethod
-    def of(cls, branch: str | None, tables: Sequence[str] | None) -> "Part":
-        if tables is not None:
-            require_names(tables, "tables")
-        return cls(
-            branch=None if branch is None else BranchName.parse_public(branch),
-            tables=None if tables is None else frozenset(str(TableKey.parse(table)) for table in tables),
-        )
-
-    @property
-    def is_all(self) -> bool:
-        return self.branch is None and self.tables is None
-
-
 def measure_storage(
-    repo_store: RepoStore, policy: Retention, part: Part, *, progress: OnProgress = ignore_progress
+    repo_store: RepoStore,
+    policy: Retention,
+    *,
+    branch: str | None = None,
+    tables: Sequence[str] | None = None,
+    progress: OnProgress = ignore_progress,
 ) -> RepositoryStorage:
     """Return which holders need which files under a policy, and what gc would free. Nothing is changed.
 
-    Concurrent writes may or may not be counted.
+    `branch` and `tables` limit what is measured. Concurrent writes may or may not be counted.
     """
-    if part.branch is not None:
-        repo_store.heads.get(part.branch)
+    if tables is not None:
+        require_names(tables, "tables")
+    keys = None if tables is None else frozenset(str(TableKey.parse(table)) for table in tables)
+    if branch is not None:
+        branch = str(repo_store.heads.get(BranchName.parse_public(branch)).branch)
     collected = list_collected(repo_store.config)
     while True:
-        report = _measure(repo_store, policy, part, collected, progress)
+        report = _measure(repo_store, policy, branch, keys, collected, progress)
         # The records are read again only if files were missing, so that the usual case has no extra request.
         before, collected = collected, list_collected(repo_store.config) if report.damaged else collected
         if collected == before:
@@ -230,9 +217,15 @@ def measure_storage(
 
 
 def _measure(
-    repo_store: RepoStore, policy: Retention, part: Part, collected: frozenset[str], progress: OnProgress
+    repo_store: RepoStore,
+    policy: Retention,
+    branch: str | None,
+    tables: frozenset[str] | None,
+    collected: frozenset[str],
+    progress: OnProgress,
 ) -> RepositoryStorage:
     """Measure once, with the roots and datasets that a garbage collection reads."""
+    is_all = branch is None and tables is None
     config, read = repo_store.config, counting(progress, GcStage.READING)
     horizon, _ = find_horizon(config, policy.grace)
     read(0, 2)
@@ -256,43 +249,43 @@ def _measure(
         )
         return usage, groups, dead, [f"{folder}/{path}" for path in reach.missing]
 
-    datasets = list_datasets(config) if part.is_all else _choose(part, needs)
+    datasets = list_datasets(config) if is_all else _choose(branch, tables, needs)
     swept = list(iter_swept(sweep, datasets, progress))
     groups = tuple(group for _, found, _, _ in swept for group in found)
     garbage = [one for _, _, dead, _ in swept for one in dead]
-    if part.is_all:
+    if is_all:
         garbage += chain.from_iterable(iter_waves_beside_tables(config, roots.published, horizon))
     return RepositoryStorage(
         root=config.root,
-        holders=tuple(_measure_holders(groups, _find_kinds(part, roots, groups))),
+        holders=tuple(_measure_holders(groups, _find_kinds(branch, roots, groups))),
         tables=tuple(usage for usage, _, _, _ in swept),
-        metadata=_measure_metadata(config) if part.is_all else {},
+        metadata=_measure_metadata(config) if is_all else {},
         garbage=tuple(garbage),
         damaged=tuple(path for _, _, _, missing in swept for path in missing),
         groups=groups,
     )
 
 
-def _choose(part: Part, needs: Mapping[str, Needs]) -> list[str]:
+def _choose(branch: str | None, tables: frozenset[str] | None, needs: Mapping[str, Needs]) -> list[str]:
     """Return the datasets of a part. Raise TableNotFoundError if a requested table is in no retained commit."""
     known = {table for places in needs.values() for each in places.values() for table in each.tables}
-    for key in sorted((part.tables or frozenset()) - known):
+    for key in sorted((tables or frozenset()) - known):
         raise TableNotFoundError(
             f"there is no table '{key}' in any retained commit",
             hint=suggest(key, known, "list the tables of a branch to see which exist", by_parts=True),
         )
 
     def is_chosen(need: Need) -> bool:
-        has_table = part.tables is None or bool(part.tables & need.tables)
-        return has_table and (part.branch is None or str(part.branch) in need.keepers | need.heads)
+        has_table = tables is None or bool(tables & need.tables)
+        return has_table and (branch is None or branch in need.keepers | need.heads)
 
     return sorted(dataset for dataset, places in needs.items() if any(map(is_chosen, places.values())))
 
 
-def _find_kinds(part: Part, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:
+def _find_kinds(branch: str | None, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:
     """Return the kinds of the holders to report, branches first and main before the others."""
-    if part.branch is not None:
-        return {str(part.branch): HolderKind.BRANCH}
+    if branch is not None:
+        return {branch: HolderKind.BRANCH}
     living = {str(entry.branch) for entry in roots.heads}
     found = {name: _kind_of(name, living) for group in groups for name in group.keepers | group.heads}
     order = list(HolderKind)
@@ -377,13 +370,12 @@ def _measure_metadata(config: RepoConfig) -> dict[str, Usage]:
 
 def _measure_holders(groups: Iterable[FileGroup], kinds: Mapping[str, HolderKind]) -> Iterator[HolderStorage]:
     """Yield what each holder needs, in the order of `kinds`."""
-    by_holder: dict[str, list[FileGroup]] = {name: [] for name in kinds}
+    by_holder: dict[str, list[FileGroup]] = defaultdict(list)
     for group in groups:
         for name in group.keepers | group.heads:
-            if name in by_holder:
-                by_holder[name].append(group)
-    for name, found in by_holder.items():
-        yield HolderStorage(kind=kinds[name], name=name, **_holding(name, kinds[name], found))
+            by_holder[name].append(group)
+    for name, kind in kinds.items():
+        yield HolderStorage(kind=kind, name=name, **_holding(name, kind, by_holder[name]))
 
 
 def _holding(name: str, kind: HolderKind, groups: Iterable[FileGroup]) -> dict[str, Usage]:

@@ -142,29 +142,20 @@ def _find_held(
     for record in commits:
         by_base[record.base].append(record)
     found: dict[tuple[TableKey, TableEntry], set[str]] = defaultdict(set)
-    for group in by_base.values():
-        for key, entry, holders in _iter_group(repo_store, roots, group):
-            found[key, entry].update(holders)
+    for base, group in by_base.items():
+        full_map = repo_store.commits.full_map(base)
+        # Most tables of most commits are those of the base. They are added once per set of holders, not per commit.
+        untouched: dict[frozenset[str], set[TableKey]] = defaultdict(set)
+        for record in group:
+            holders = roots.holders[record.commit.graph_commit_id]
+            for key, entry in record.changes.items():
+                if entry is not None:
+                    found[key, entry].update(holders)
+            untouched[holders].update(full_map.keys() - record.changes.keys())
+        for holders, keys in untouched.items():
+            for key in keys:
+                found[key, full_map[key]].update(holders)
     return found
-
-
-def _iter_group(
-    repo_store: RepoStore, roots: Roots, group: list[CommitRecord]
-) -> Iterator[tuple[TableKey, TableEntry, frozenset[str]]]:
-    """Yield the tables of commits that share a base.
-
-    Most tables of most commits are those of the base. They are yielded once per set of holders, not once per commit.
-    """
-    base = repo_store.commits.tables_of(replace(group[0], changes={}))
-    untouched: dict[frozenset[str], set[TableKey]] = {}
-    for record in group:
-        holders = roots.holders[record.commit.graph_commit_id]
-        for key, entry in record.changes.items():
-            if entry is not None:
-                yield key, entry, holders
-        untouched.setdefault(holders, set()).update(base.keys() - record.changes.keys())
-    for holders, keys in untouched.items():
-        yield from ((key, base[key], holders) for key in keys)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.display import to_datetime
 from anabranch.errors import InvalidInputError
 from anabranch.format.arguments import check_columns, checked_limit, require_names
 from anabranch.ids import TableKey
@@ -31,11 +30,12 @@ from anabranch.storage.requests import iter_in_parallel
 # Comparisons run ahead of the result, and those after the last needed commit are wasted. So there are few.
 _COMMITS_AT_A_TIME = 4
 _INDEX = "__row"
+# The columns of the result that describe a commit, with the attributes of the commit.
 _COMMIT_FIELDS = (
-    ("commit_id", pa.string()),
-    ("committed_at", pa.timestamp("us", tz="UTC")),
-    ("actor", pa.string()),
-    ("message", pa.string()),
+    ("commit_id", "graph_commit_id", pa.string()),
+    ("committed_at", "created", pa.timestamp("us", tz="UTC")),
+    ("actor", "actor_id", pa.string()),
+    ("message", "message", pa.string()),
 )
 
 Cells = npt.NDArray[np.int64]  # For each row and column the number of a commit, -1 while it is not known.
@@ -66,7 +66,7 @@ def blame_table(
         raise InvalidInputError(
             f"table '{table.key}' has no primary key, so its rows cannot be followed", hint="set a primary key"
         )
-    taken = sorted(set(table.primary_key) & {"column", *(name for name, _ in _COMMIT_FIELDS)})
+    taken = sorted(set(table.primary_key) & {"column", *(name for name, _, _ in _COMMIT_FIELDS)})
     if taken:
         raise InvalidInputError(
             f"the key column {taken[0]!r} of '{table.key}' has the name of a column of the result",
@@ -259,14 +259,9 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
 
 
 def _with_commits(keys: pa.Table, commits: Sequence[GraphCommit], numbers: npt.NDArray[np.int64]) -> pa.Table:
-    values = (
-        [commit.graph_commit_id for commit in commits],
-        [to_datetime(commit.created_at) for commit in commits],
-        [commit.actor_id for commit in commits],
-        [commit.message for commit in commits],
-    )
     # Rows without a commit get nulls. A negative index is an error in `take`.
     at = pa.array(np.where(numbers < 0, 0, numbers), mask=numbers < 0)
-    for (name, kind), found in zip(_COMMIT_FIELDS, values, strict=True):
-        keys = keys.append_column(name, pa.array(found, kind).take(at))
+    for name, attribute, kind in _COMMIT_FIELDS:
+        values = [getattr(commit, attribute) for commit in commits]
+        keys = keys.append_column(name, pa.array(values, kind).take(at))
     return keys

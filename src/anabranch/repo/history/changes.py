@@ -15,7 +15,7 @@ from anabranch.errors import AnabranchError, InvalidInputError, NotInHistoryErro
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.history.diff import RowChange, TableDiff
-from anabranch.repo.history.table_history import CommitStep, TableChange, match_tables
+from anabranch.repo.history.table_history import CommitStep, TableChange, find_renames
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 from anabranch.repo.snapshot import Table
@@ -66,15 +66,6 @@ class CommitChanges(CommitStep):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """A table before and after a range of commits, and the commits that may have changed it, oldest first."""
-
-    before: TableEntry | None
-    after: TableEntry | None
-    commits: list[GraphCommit]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TableFeed:
     """The changes of one table. They are planned from commit summaries. Any process can read a single step."""
 
@@ -85,11 +76,13 @@ class TableFeed:
 
     def list_commits(self, *, since: str | None, until: str) -> list[GraphCommit]:
         """Return the commits after `since` and up to `until` that may have changed the table, oldest first."""
-        return self._plan(since, until).commits
+        _, _, commits = self._plan(since, until)
+        return commits
 
     def iter_states(self, *, since: str | None, until: str) -> Iterator[TableChange]:
         """Yield the table before and after each of these commits, oldest first, without opening a table."""
-        return self._iter_states(self._plan(since, until))
+        before, _, commits = self._plan(since, until)
+        return self._iter_states(before, commits)
 
     def state_at(self, ref: str) -> TableChange:
         """Return the table at a ref, as if its commit had created it."""
@@ -101,15 +94,15 @@ class TableFeed:
 
         Raise TableNotFoundError if the table does not exist in this range.
         """
-        plan = self._plan(since, until)
+        before, after, commits = self._plan(since, until)
         # A table that was created and dropped within the range is at neither end of it, but has changes.
-        is_named = any(str(self.key) in commit.tables for commit in plan.commits)
-        if plan.before is None and plan.after is None and not is_named:
+        is_named = any(str(self.key) in commit.tables for commit in commits)
+        if before is None and after is None and not is_named:
             where = f"up to '{until}'" if since is None else f"from '{since}' to '{until}'"
             raise TableNotFoundError(
                 f"there is no table '{self.key}' {where}", hint="list the commits to see the tables that they changed"
             )
-        steps = map(self.compare, self._iter_states(plan))
+        steps = map(self.compare, self._iter_states(before, commits))
         return (self._with_names(step) for step in steps if not step.diff.is_empty)
 
     def newest_common(self, one: str, other: str) -> GraphCommit:
@@ -126,18 +119,12 @@ class TableFeed:
 
     def _with_names(self, step: CommitChanges) -> CommitChanges:
         """Add the other name of the table if the commit renamed it."""
-        commit, commits = step.commit, self.repo_store.commits
         before, after = step.diff.before, step.diff.after
-        is_same = before is not None and after is not None and before.entry.dataset == after.entry.dataset
-        # A rename changes two names, so that a commit that lists one table need not be read.
-        if commit.parent_commit_id is None or is_same or len(commit.tables) < 2:
+        if before is not None and after is not None and before.entry.dataset == after.entry.dataset:
             return step
-        old, new = (commits.tables_of(commits.get(each)) for each in (commit.parent_commit_id, commit.graph_commit_id))
-        renamed = {
-            str(was): str(now) for was, now in match_tables(self.repo_store.config, old, new).items() if was != now
-        }
-        old_name = next((was for was, now in renamed.items() if now == str(self.key)), None)
-        return replace(step, renamed_from=old_name, renamed_to=renamed.get(str(self.key)))
+        old_names = {str(now): str(was) for now, was in find_renames(self.repo_store, step.commit).items()}
+        new_name = next((now for now, was in old_names.items() if was == str(self.key)), None)
+        return replace(step, renamed_from=old_names.get(str(self.key)), renamed_to=new_name)
 
     def _table(self, entry: TableEntry | None, commit_id: str | None) -> Table | None:
         return None if entry is None else Table(self.repo_store.config, self.key, entry, commit_id=commit_id)
@@ -145,7 +132,8 @@ class TableFeed:
     def _find(self, record: CommitRecord | None) -> TableEntry | None:
         return None if record is None else self.repo_store.commits.find_table(record, self.key)
 
-    def _plan(self, since: str | None, until: str) -> _Plan:
+    def _plan(self, since: str | None, until: str) -> tuple[TableEntry | None, TableEntry | None, list[GraphCommit]]:
+        """Return the table before and after a range, and the commits that may have changed it, oldest first."""
         last = self.resolve(until)
         first = None if since is None else self.resolve(since)
         oldest = -1 if first is None else first.commit.generation
@@ -160,7 +148,7 @@ class TableFeed:
             commit = None
         if first is not None and (commit is None or commit.graph_commit_id != first.commit.graph_commit_id):
             raise self._not_before(first, last, since=str(since), until=until)
-        return _Plan(before=self._find(first), after=self._find(last), commits=self._select(commits[::-1]))
+        return self._find(first), self._find(last), self._select(commits[::-1])
 
     def _not_before(self, first: CommitRecord, last: CommitRecord, *, since: str, until: str) -> AnabranchError:
         common = self._newest_common(first, last)
@@ -216,8 +204,7 @@ class TableFeed:
         others = takewhile(is_live, rest)
         return frozenset(commit.graph_commit_id for commit in (first, *others))
 
-    def _iter_states(self, plan: _Plan) -> Iterator[TableChange]:
-        commits, before = plan.commits, plan.before
+    def _iter_states(self, before: TableEntry | None, commits: list[GraphCommit]) -> Iterator[TableChange]:
         for start in range(0, len(commits), _BATCH_SIZE):
             ids = [commit.graph_commit_id for commit in commits[start : start + _BATCH_SIZE]]
             for record in in_parallel(self.repo_store.commits.get, ids):

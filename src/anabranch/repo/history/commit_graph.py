@@ -7,26 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from anabranch.display import html_line, html_text, html_time, in_notebook, short_id, text_table, to_text
 
 if TYPE_CHECKING:
     from anabranch.repo.log.entries import GraphCommit
-
-
-class Node(Protocol):
-    """A commit as the layout needs it. The line of the first parent continues straight on."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def parents(self) -> tuple[str, ...]: ...
-    @property
-    def created_at(self) -> int: ...
-
-
-_Node = TypeVar("_Node", bound=Node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +25,8 @@ class LaneRow:
     below: tuple[tuple[int, int], ...]
 
 
-def newest_first(nodes: Mapping[str, _Node]) -> list[_Node]:
-    """Sort nodes by age, but never a parent before its child, even if clocks were wrong."""
+def newest_first(nodes: "Mapping[str, GraphCommit]") -> "list[GraphCommit]":
+    """Sort commits by age, but never a parent before its child, even if clocks were wrong."""
     children = dict.fromkeys(nodes, 0)
     for node in nodes.values():
         for parent in node.parents:
@@ -62,9 +48,10 @@ def newest_first(nodes: Mapping[str, _Node]) -> list[_Node]:
     return ordered
 
 
-def lay_out_lanes(nodes: Iterable[Node], *, start: int = 0) -> list[LaneRow]:
-    """Return the rows of nodes, which come newest first. A line whose commit does not come continues to the end.
+def lay_out_lanes(nodes: "Iterable[GraphCommit]", *, start: int = 0) -> list[LaneRow]:
+    """Return the rows of commits, which come newest first. A line whose commit does not come continues to the end.
 
+    The line of the first parent continues straight on.
     The rows before `start` decide about the lanes, but are not returned.
     """
     lanes, steps = _Lanes(), []
@@ -118,7 +105,7 @@ class _Lanes:
         self._free: list[int] = []
         self._count = 0
 
-    def enter(self, node: Node) -> int:
+    def enter(self, node: "GraphCommit") -> int:
         """End the lanes that wait for a commit, and return the lane of the commit."""
         ending = sorted(self._by_commit.pop(node.id, ()))
         for lane in ending:
@@ -131,7 +118,7 @@ class _Lanes:
         """Return the lines that pass the commit that was entered last."""
         return [_Line(lane, lane, wanted) for lane, wanted in self._waiting.items()]
 
-    def leave(self, node: Node, lane: int) -> list[_Line]:
+    def leave(self, node: "GraphCommit", lane: int) -> list[_Line]:
         """Open a lane to each parent of a commit, and return the lines to them."""
         if not node.parents:
             heappush(self._free, lane)

@@ -14,7 +14,7 @@ from anabranch.display import MAX_ROWS, text_table
 from anabranch.errors import TableNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
-from anabranch.repo.history.table_history import pair_tables
+from anabranch.repo.history.table_history import SchemaChange, pair_tables
 from anabranch.repo.snapshot import Snapshot, Table
 
 if TYPE_CHECKING:
@@ -43,16 +43,6 @@ class RowChangeKind(StrEnum):
     INSERTED = "inserted"
     UPDATED = "updated"
     DELETED = "deleted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaChange:
-    """A column that was added, removed or renamed, or whose type or nullability changed."""
-
-    change: str
-    column: str
-    before: str | None
-    after: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +110,10 @@ class TableDiff:
         from anabranch.repo.history.comparer import TableCounts
 
         if self.before is None or self.after is None:
-            return TableCounts(
-                inserted=0 if self.after is None else self.after.count_rows(),
-                updated=0,
-                deleted=0 if self.before is None else self.before.count_rows(),
-            )
+            inserted, deleted = (0 if side is None else side.count_rows() for side in (self.after, self.before))
+            return TableCounts(inserted=inserted, deleted=deleted)
         if not self.rows_to_compare:
-            return TableCounts(inserted=0, updated=0, deleted=0)
+            return TableCounts()
         if not self._keys:
             return self._load_comparer().count(self._comparison(with_filled=True))
         found = self._load_comparer().count(self._comparison(with_filled=False))

@@ -2,7 +2,6 @@
 
 import html
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from anabranch.format.arrow_types import python_values
 
 if TYPE_CHECKING:
     from anabranch.repo.history.comparer import TableCounts
+    from anabranch.repo.history.table_history import SchemaChange
     from anabranch.repo.snapshot import Table
 
 _COLUMN_CHANGES = 20
@@ -27,67 +27,57 @@ _HEADS = (
 )
 
 
-class ColumnChange(Protocol):
-    """A column that was added, removed, renamed or changed."""
+class DrawnDiff(Protocol):
+    """What is drawn of a `TableDiff`. A protocol, because `diff.py` draws with this module."""
+
+    key: str
+    before: "Table | None"
+    after: "Table | None"
 
     @property
     def change(self) -> str: ...
     @property
-    def column(self) -> str: ...
+    def renamed_from(self) -> str | None: ...
     @property
-    def before(self) -> str | None: ...
+    def columns(self) -> "Sequence[SchemaChange]": ...
     @property
-    def after(self) -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableOutline:
-    """A table that differs. `counts` is None if the rows were not counted."""
-
-    key: str
-    change: str
-    renamed_from: str | None = None
-    columns: Sequence[ColumnChange] = ()
-    counts: "TableCounts | None" = None
-
+    def counts(self) -> "TableCounts": ...
     @property
-    def is_same(self) -> bool:
-        """Whether only files were rewritten."""
-        is_changed = self.change != "changed" or self.renamed_from is not None or bool(self.columns)
-        return not is_changed and self.counts is not None and not self.counts.total
+    def rows_to_compare(self) -> int: ...
+    def iter_batches(self) -> pa.RecordBatchReader: ...
 
 
+# A table that differs with its counts, None if the rows were not counted.
+CountedDiff = tuple[DrawnDiff, "TableCounts | None"]
 # Return the address of a table, None for no link.
-Link = Callable[[TableOutline], str | None]
+Link = Callable[[DrawnDiff], str | None]
 
 
-def draw_tables(tables: Sequence[TableOutline], *, link: Link | None = None, count_link: Link | None = None) -> str:
+def draw_tables(tables: Sequence[CountedDiff], *, link: Link | None = None, count_link: Link | None = None) -> str:
     """Return tables that differ as the content of a table. `count_link` is where rows that were not counted are."""
-    rows = "".join(_draw_table(one, link=link, count_link=count_link) for one in tables)
+    rows = "".join(_draw_table(*one, link=link, count_link=count_link) for one in tables)
     body = rows or '<tr><td colspan="6">Nothing differs.</td></tr>'
     return f"<thead><tr>{_HEADS}</tr></thead><tbody>{body}</tbody>"
 
 
-def _draw_table(one: TableOutline, *, link: Link | None, count_link: Link | None) -> str:
-    name = _linked(html_line(one.key, 300), None if link is None else link(one))
-    if one.renamed_from:
-        name += f'<div class="muted small">renamed from {html_line(one.renamed_from, 300)}</div>'
-    change = '<span class="muted">only files were rewritten</span>' if one.is_same else draw_change(one.change)
+def _draw_table(diff: DrawnDiff, counts: "TableCounts | None", *, link: Link | None, count_link: Link | None) -> str:
+    name = _linked(html_line(diff.key, 300), None if link is None else link(diff))
+    if diff.renamed_from:
+        name += f'<div class="muted small">renamed from {html_line(diff.renamed_from, 300)}</div>'
+    has_changes = diff.change != "changed" or diff.renamed_from or diff.columns or counts is None or counts.total
+    change = draw_change(diff.change) if has_changes else '<span class="muted">only files were rewritten</span>'
     return (
-        f'<tr><th scope="row">{name}</th><td>{change}</td>{_draw_counts(one, count_link)}'
-        f'<td class="wide">{draw_column_changes(one.columns)}</td></tr>'
+        f'<tr><th scope="row">{name}</th><td>{change}</td>{_draw_counts(diff, counts, count_link)}'
+        f'<td class="wide">{draw_column_changes(diff.columns)}</td></tr>'
     )
 
 
-def _draw_counts(one: TableOutline, count_link: Link | None) -> str:
-    if one.counts is None:
-        text = "not counted" if count_link is None else _linked("Count the rows", count_link(one))
+def _draw_counts(diff: DrawnDiff, counts: "TableCounts | None", count_link: Link | None) -> str:
+    if counts is None:
+        text = "not counted" if count_link is None else _linked("Count the rows", count_link(diff))
         return f'<td class="num muted" colspan="3">{text}</td>'
-    counted = (("added", "+", one.counts.inserted), ("changed", "±", one.counts.updated))
-    return "".join(
-        f'<td class="num">{draw_count(kind, mark, number)}</td>'
-        for kind, mark, number in (*counted, ("removed", _MINUS, one.counts.deleted))
-    )
+    marks = (("added", "+", counts.inserted), ("changed", "±", counts.updated), ("removed", _MINUS, counts.deleted))
+    return "".join(f'<td class="num">{draw_count(kind, mark, number)}</td>' for kind, mark, number in marks)
 
 
 def draw_count(kind: str, mark: str, number: int) -> str:
@@ -100,7 +90,7 @@ def draw_change(kind: str) -> str:
     return f'<span class="mark-{_CLASSES.get(kind, "changed")}">{_SIGNS.get(kind, "±")} {kind}</span>'
 
 
-def draw_column_changes(columns: Sequence[ColumnChange]) -> str:
+def draw_column_changes(columns: "Sequence[SchemaChange]") -> str:
     """Return the changes of the columns of a table, one below the other. Of many, only the first."""
     parts = [f"<div>{_draw_column(one)}</div>" for one in columns[:_COLUMN_CHANGES]]
     if (more := len(columns) - _COLUMN_CHANGES) > 0:
@@ -108,7 +98,7 @@ def draw_column_changes(columns: Sequence[ColumnChange]) -> str:
     return "".join(parts)
 
 
-def _draw_column(one: ColumnChange) -> str:
+def _draw_column(one: "SchemaChange") -> str:
     kind = one.change if one.change in ("added", "removed") else "changed"
     shown = f'{draw_change(kind)} <bdi class="mono">{html_line(one.column, 60)}</bdi>'
     match one.change:
@@ -144,29 +134,9 @@ _MOST_COUNTED = 100_000
 _MOST_COMPARED = 1_000_000
 
 
-class DrawnDiff(Protocol):
-    """What is drawn of a `TableDiff`. A protocol, because `diff.py` draws with this module."""
-
-    key: str
-    before: "Table | None"
-    after: "Table | None"
-
-    @property
-    def change(self) -> str: ...
-    @property
-    def renamed_from(self) -> str | None: ...
-    @property
-    def columns(self) -> Sequence[ColumnChange]: ...
-    @property
-    def counts(self) -> "TableCounts": ...
-    @property
-    def rows_to_compare(self) -> int: ...
-    def iter_batches(self) -> pa.RecordBatchReader: ...
-
-
 def draw_diff(title: str, tables: Sequence[DrawnDiff]) -> str:
     """Draw the tables that differ for a notebook. Rows are counted where few must be compared."""
-    shown = [outline_of(table, most=_MOST_COUNTED) for table in tables[:_TABLES]]
+    shown = [(table, counts_within(table, most=_MOST_COUNTED)) for table in tables[:_TABLES]]
     more = len(tables) - _TABLES
     note = f"<p>... and {more} more</p>" if more > 0 else ""
     return in_notebook(f'<table class="list"><caption>{html_line(title)}</caption>{draw_tables(shown)}</table>{note}')
@@ -189,16 +159,10 @@ def draw_table_diff(diff: DrawnDiff) -> str:
     return in_notebook(f'<table class="grid">{caption}{table}</table>{"".join(notes)}')
 
 
-def outline_of(diff: DrawnDiff, *, most: int) -> TableOutline:
-    """Return what differs, with counts if at most `most` rows must be compared for them."""
+def counts_within(diff: DrawnDiff, *, most: int) -> "TableCounts | None":
+    """Return the number of rows that differ, None if more than `most` rows must be compared to count them."""
     is_cheap = diff.before is None or diff.after is None or diff.rows_to_compare <= most
-    return TableOutline(
-        key=diff.key,
-        change=diff.change,
-        renamed_from=diff.renamed_from,
-        columns=diff.columns,
-        counts=diff.counts if is_cheap else None,
-    )
+    return diff.counts if is_cheap else None
 
 
 def key_columns(diff: DrawnDiff) -> tuple[str, ...]:

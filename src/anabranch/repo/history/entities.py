@@ -73,11 +73,11 @@ def _iter_entity_changes(
         return
     states = TableStates(repo_store, record, key)
     numbers = takewhile(states.has, count())
-    # The newest state in which the table exists. Its primary key is used.
+    # The newest state in which the table exists, whose primary key is used, or that is one of a live branch.
     newest = next((number for number in numbers if states.is_live(number) or states.entry(number) is not None), None)
     if newest is None:
         raise _never_existed(record, key)
-    if any(states.is_live(number) for number in range(newest + 1)):
+    if states.is_live(newest):
         yield from _iter_each_change(repo_store, record, key, entity)
         return
     with collected_errors(repo_store.config, states.list_read):
@@ -128,10 +128,8 @@ def _iter_each_change(
 
 def _iter_commits(changes: list[TableChange]) -> Iterator[str]:
     """Yield the ids of the commits that have the states before and after these changes."""
-    for commit in (change.commit for change in changes):
-        yield commit.graph_commit_id
-        if commit.parent_commit_id is not None:
-            yield commit.parent_commit_id
+    for change in changes:
+        yield from filter(None, (change.commit.graph_commit_id, change.commit.parent_commit_id))
 
 
 class _RowReader:

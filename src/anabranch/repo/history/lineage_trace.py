@@ -15,7 +15,7 @@ from anabranch.repo.history.lineage import (
     PipelineRecord,
     made_by,
 )
-from anabranch.repo.history.table_history import TableChange, iter_table_changes, require_table
+from anabranch.repo.history.table_history import TableChange, find_renames, iter_table_changes, require_table
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, StateId, TableEntry, is_same_state
 from anabranch.repo.log.store import RepoStore
 
@@ -59,7 +59,7 @@ class _Tracer:
         self._seen_changes: set[tuple[TableKey, str]] = set()
         # Many tables may come from one commit.
         self._records: dict[str, CommitRecord] = {}
-        self._old_names: dict[str, dict[str, TableKey]] = {}
+        self._renames: dict[str, dict[TableKey, TableKey]] = {}
         self.nodes: dict[str, LineageNode] = {}
         # Edges in the order in which they were found.
         self.edges: dict[LineageEdge, None] = {}
@@ -99,8 +99,9 @@ class _Tracer:
             # Trace it in any case: it may have the same state, but it has another history.
             self._pending.append((key, source, None))
             return is_new or self._is_all_from(source, key, change)
-        if is_new and (renamed := self._find_old_name(change)) is not None:
-            self._join(self.visit(*renamed), _table_id(key), EdgeKind.RENAMED)
+        if is_new and (old_key := self._find_renames(commit).get(key)) is not None:
+            parent = self._read(str(commit.parent_commit_id))
+            self._join(self.visit(old_key, parent), _table_id(key), EdgeKind.RENAMED)
             return True
         record = PipelineRecord.find(commit.metadata)
         if record is None:
@@ -148,25 +149,14 @@ class _Tracer:
     def _is_at(self, record: CommitRecord, key: TableKey, entry: TableEntry | None) -> bool:
         return is_same_state(self._repo_store.commits.find_table(record, key), entry)
 
-    def _find_old_name(self, change: TableChange) -> tuple[TableKey, CommitRecord] | None:
-        """Return the old name of a table that a commit renamed, and the parent commit. None if it was not renamed."""
-        parent = self._find_commit(change.commit.parent_commit_id)
-        if change.after is None or parent is None:
-            return None
-        commit_id = change.commit.graph_commit_id
-        if commit_id not in self._old_names:
-            self._old_names[commit_id] = self._list_old_names(change.commit, parent)
-        other = self._old_names[commit_id].get(change.after.dataset)
-        return None if other is None else (other, parent)
-
-    def _list_old_names(self, commit: GraphCommit, parent: CommitRecord) -> dict[str, TableKey]:
-        """Return the tables that had another dataset before a commit, by that dataset."""
-        after, found = self._read(commit.graph_commit_id), dict[str, TableKey]()
-        for name in map(TableKey.parse, commit.tables):
-            old, new = (self._repo_store.commits.find_table(record, name) for record in (parent, after))
-            if old is not None and (new is None or new.dataset != old.dataset):
-                found.setdefault(old.dataset, name)
-        return found
+    def _find_renames(self, commit: GraphCommit) -> dict[TableKey, TableKey]:
+        """Return the tables that a commit renamed, as {new key: old key}. One commit may create many tables."""
+        if commit.graph_commit_id not in self._renames:
+            try:
+                self._renames[commit.graph_commit_id] = find_renames(self._repo_store, commit)
+            except CommitNotFoundError:
+                self._renames[commit.graph_commit_id] = {}
+        return self._renames[commit.graph_commit_id]
 
     def _find_commit(self, commit_id: str | None) -> CommitRecord | None:
         try:

@@ -43,6 +43,16 @@ def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[
     return found | {key: key for key in missing if key not in found and key in after and key not in taken}
 
 
+def find_renames(repo_store: RepoStore, commit: GraphCommit) -> dict[TableKey, TableKey]:
+    """Return the tables that a commit renamed, as {new key: old key}."""
+    # A rename changes two names, so that a commit that lists one table need not be read.
+    if commit.parent_commit_id is None or len(commit.tables) < 2:
+        return {}
+    commits = repo_store.commits
+    old, new = (commits.tables_of(commits.get(each)) for each in (commit.parent_commit_id, commit.graph_commit_id))
+    return {now: was for was, now in match_tables(repo_store.config, old, new).items() if was != now}
+
+
 def pair_tables(before: Snapshot, after: Snapshot) -> list[tuple[TableKey | None, TableKey | None]]:
     """Return the keys of each table in both states, sorted by the newer one. None where a state does not have it."""
     matched = match_tables(after._repo_store.config, before.entries, after.entries)
@@ -77,6 +87,16 @@ def _is_same_table(
         return True  # Collected: most folders are only used by one table.
     before, after = (frozenset[str]().union(*found.values()) for found in ids)
     return not before.isdisjoint(after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """A column that was added, removed or renamed, or whose type or nullability changed."""
+
+    change: str
+    column: str
+    before: str | None
+    after: str | None
 
 
 # The number of commits that are read in parallel.
@@ -131,10 +151,6 @@ class _Step(TableChange):
 
     main_id: str | None
 
-    @property
-    def is_freeze(self) -> bool:
-        return self.commit.kind is CommitKind.FREEZE
-
 
 def iter_table_changes(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> Iterator[TableChange]:
     """Yield the changes of a table along the first parents of a commit, newest first.
@@ -159,14 +175,15 @@ def _iter_each_met(repo_store: RepoStore, record: CommitRecord, key: TableKey) -
             # The branch was live: main changed the table after this step.
             yield from _iter_main(repo_store, key, main_id, newest=state, until=step.after)
         older = next(steps, None)
+        is_freeze = step.commit.kind is CommitKind.FREEZE
         # Main may have changed the table between two commits of a live branch, so that the older step does not show
         # the state before this one.
-        if step.main_id is not None or step.is_freeze:
+        if step.main_id is not None or is_freeze:
             state, main_id = step.before, step.main_id
         else:
             state, main_id = None if older is None else older.after, None
         # A freeze records tables as they were shown and changes no row, so that it does not appear as a change.
-        if not step.is_freeze:
+        if not is_freeze:
             yield TableChange(commit=step.commit, before=state, after=step.after)
         step = older
     if state is not None:

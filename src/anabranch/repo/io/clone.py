@@ -58,21 +58,6 @@ class CloneRequest:
     target: RepoConfig
 
 
-def request_clone(
-    source: RepoStore, target: RepoConfig, *, ref: str, tables: Sequence[str] | None, kind: CloneKind
-) -> CloneRequest:
-    """Return a request to clone all tables of a ref, or some of them."""
-    found = require_kept(require_published(resolve(Ref.parse(ref), source), source), source)
-    refuse_internal(found)
-    return CloneRequest(
-        source=source,
-        commit=found.get_commit(),
-        tables=_select(source.commits.tables_of(found.record), tables),
-        kind=kind,
-        target=target,
-    )
-
-
 def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
     """Return the requested tables. Raise TableNotFoundError if one does not exist."""
     if wanted is None:
@@ -86,13 +71,24 @@ def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
     return {key: tables[key] for key in keys}
 
 
-def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _total: None) -> None:
-    """Make a repository whose main starts with one commit that has the requested tables.
+def clone_repository(
+    source: RepoStore,
+    target: RepoConfig,
+    *,
+    ref: str,
+    tables: Sequence[str] | None,
+    kind: CloneKind,
+    progress: Progress = lambda _done, _total: None,
+) -> None:
+    """Make a repository whose main starts with one commit that has all tables of a ref, or some of them.
 
     An interrupted clone at the target starts again. If only its last step is missing, that step is completed.
     """
-    target, options = request.target, request.source.config.storage_options
-    before = clone_log.find_origin(target)
+    found = require_kept(require_published(resolve(Ref.parse(ref), source), source), source)
+    refuse_internal(found)
+    selected = _select(source.commits.tables_of(found.record), tables)
+    request = CloneRequest(source=source, commit=found.get_commit(), tables=selected, kind=kind, target=target)
+    before, options = clone_log.find_origin(target), source.config.storage_options
     # All files are there, and only the first entry and the mark are missing. If this request wants another clone, the
     # completed one makes it fail as for any existing repository.
     if before is not None and before.state is AttemptState.FINISHED and not creation.has_mark(target):
@@ -106,9 +102,9 @@ def clone_repository(request: CloneRequest, progress: Progress = lambda _done, _
         # loses its files.
         clone_log.put_attempt(target, attempt)
         _clear(target, before, options)
-        record, tables = _clone_tables(request, attempt, progress)
+        record, copied = _clone_tables(request, attempt, progress)
         target.store.sync_all()  # the tables must be durable before the log that refers to them
-        Commits(target).put(record, tables)
+        Commits(target).put(record, copied)
     except BaseException as err:
         # If the release fails, too, the registrations stay. They do no harm, and clone_list() shows them.
         with suppress(AnabranchError):

@@ -21,6 +21,7 @@ from anabranch.files.records import UNCLOSED, BadRecord
 from anabranch.files.rows import Reading, check_columns, find_columns, iter_parts
 from anabranch.files.sources import find_files
 from anabranch.format import staging
+from anabranch.format.arguments import require_names
 from anabranch.format.arrow_types import has_own_types
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
 from anabranch.ids import TableKey, checked_text
@@ -36,7 +37,6 @@ from anabranch.repo.io.prepared_table import (
     OnDuplicate,
     WrittenRows,
     check_types,
-    checked_key,
     checked_schema,
     find_table,
     prepare_request,
@@ -147,14 +147,8 @@ def _find_key(task: LoadTask, key: Mapping[str, pa.Scalar]) -> list[tuple[str, i
     return positions
 
 
-REJECTS = pa.schema(
-    [
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("line", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-    ]
-)
+_REJECT_COLUMNS = {"file": pa.string(), "line": pa.int64(), "reason": pa.string(), "text": pa.string()}
+REJECTS = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _REJECT_COLUMNS.items()])
 
 # The text of a bad record may be very long, for example after a quote that is not closed.
 _MAX_TEXT_SHOWN = 200
@@ -331,12 +325,14 @@ def load(
     """
     message = f"Load {key}" if options.message is None else checked_text(options.message)
     schema, types = checked_schema(options.schema)
+    if options.primary_key is not None:
+        require_names(options.primary_key, "primary_key")
     request = LoadRequest(
         key=str(TableKey.parse(key)),
         mode=checked_choice(LoadMode, options.mode, "the mode"),
         schema=schema,
         types=types,
-        primary_key=checked_key(options.primary_key),
+        primary_key=None if options.primary_key is None else tuple(options.primary_key),
         on_duplicate=checked_choice(OnDuplicate, options.on_duplicate, "on_duplicate"),
         on_bad=checked_choice(OnBad, options.on_bad, "on_bad"),
     )

@@ -17,7 +17,6 @@ from anabranch.files.records import BadRecord
 from anabranch.files.rows import Reading
 from anabranch.files.sources import SourceFile
 from anabranch.format import scan, staging
-from anabranch.format.arguments import require_names
 from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.log.entries import GraphCommit
@@ -106,17 +105,14 @@ class Loader(Protocol):
 
     def write(self, task: LoadTask, *, progress: OnProgress) -> WrittenRows:
         """Write the rows of the files of a task."""
-        ...
 
     def write_frame(
         self, frame: Any, version_ref: VersionRef, schema: pa.Schema, *, for_overwrite: bool
     ) -> WrittenRows:
         """Write the rows of a DataFrame of this engine."""
-        ...
 
     def columns_of(self, frame: Any, existing: pa.Schema | None) -> pa.Schema:
         """Return the schema of a table made from a DataFrame. Types that the engine does not have are kept."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,16 +181,6 @@ def checked_schema(given: object) -> tuple[pa.Schema | None, pa.Schema | None]:
         f"schema must be a pyarrow.Schema or a dict of column types, got {given!r}",
         hint="pass for example `schema={'id': 'int64'}`",
     )
-
-
-def checked_key(given: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the columns of a primary key as a tuple. Raise InvalidInputError for a plain string."""
-    # A string is a Sequence too, and its characters would be taken for column names.
-    if isinstance(given, str):
-        raise InvalidInputError(f"primary_key must be a list, got {given!r}", hint=f"pass `primary_key=[{given!r}]`")
-    if given is not None:
-        require_names(given)
-    return None if given is None else tuple(given)
 
 
 def find_table(tx: Transaction, key: str) -> Table | None:

@@ -13,13 +13,13 @@ from anabranch.files.formats import csv_lines
 from anabranch.ids import MAIN
 from anabranch.repo.history.diff import TableDiff
 from anabranch.repo.history.diff_drawing import (
-    TableOutline,
+    CountedDiff,
+    counts_within,
     draw_rows,
     draw_tables,
     first_changes,
     key_columns,
     list_columns,
-    outline_of,
 )
 from anabranch.server.ui.responses import address, answer_text, join_limited, page_from, page_of
 from anabranch.server.ui.site import Page, Shown, Visit, get
@@ -77,7 +77,7 @@ def show_comparison(visit: Visit) -> Shown:
     page = page_of(diff.tables, number=visit.number("page"), size=_TABLES)
     path = f"{visit.lake.path}/compare"
     drawn = draw_tables(
-        outlines_of(page.items, counted=visit.query("count")),
+        with_counts(page.items, asked_for=visit.query("count")),
         link=lambda one: address(f"{path}/rows", **sides.parameters(table=one.key)),
         count_link=lambda one: address(path, **sides.parameters(table=table, count=one.key, page=page.number)),
     )
@@ -85,15 +85,15 @@ def show_comparison(visit: Visit) -> Shown:
     return Shown("compare/tables.html", {**view, "diff": diff, "tables": page, "picture": picture})
 
 
-def outlines_of(tables: Iterable[TableDiff], *, counted: str) -> list[TableOutline]:
+def with_counts(tables: Iterable[TableDiff], *, asked_for: str) -> list[CountedDiff]:
     """Return tables that differ, with counts as long as few rows must be compared, and for one that was asked for."""
-    left, found = _MOST_COMPARED, []
+    left, found = _MOST_COMPARED, list[CountedDiff]()
     for table in tables:
-        one = outline_of(table, most=sys.maxsize if table.key == counted else left)
-        if one.counts is not None and one.change == "changed":
+        counts = counts_within(table, most=sys.maxsize if table.key == asked_for else left)
+        if counts is not None and table.change == "changed":
             # One limit for the page: many tables just below it would take as long as one table far above it.
             left = max(0, left - table.rows_to_compare)
-        found.append(one)
+        found.append((table, counts))
     return found
 
 
@@ -108,7 +108,9 @@ def show_changed_rows(visit: Visit) -> Shown:
     is_shown = is_asked_for or diff.rows_to_compare <= _MOST_COMPARED
     view = {
         "sides": sides,
-        "diff": outline_of(diff, most=sys.maxsize if is_asked_for else _MOST_COMPARED),
+        "diff": diff,
+        "counts": counts_within(diff, most=sys.maxsize if is_asked_for else _MOST_COMPARED),
+        "column_changes": diff.columns,
         "rows_to_compare": diff.rows_to_compare,
         "is_only_changed": visit.query("only") == "1",
         "is_asked_for": is_asked_for and diff.rows_to_compare > _MOST_COMPARED,

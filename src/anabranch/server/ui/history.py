@@ -14,7 +14,7 @@ from anabranch.repo.history.lineage import Lineage, LineageNode, NodeKind, Pipel
 from anabranch.repo.log.entries import CheckResult, CommitKind, GraphCommit
 from anabranch.repo.refs.reset_and_undo import Movement
 from anabranch.repo.runs.runs import RUN_ID, RunInfo
-from anabranch.server.ui.compare import outlines_of
+from anabranch.server.ui.compare import with_counts
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.responses import Paged, address, page_of
 from anabranch.server.ui.site import Page, Redirect, Shown, Visit, get, parse_number, post
@@ -66,7 +66,7 @@ def show_commit(visit: Visit) -> Shown:
     changed = () if parent is None else lake.repository.diff(parent, commit.id, engine="local").tables
     page = page_of(changed, number=visit.number("page"), size=_TABLES)
     drawn = draw_tables(
-        outlines_of(page.items, counted=visit.query("count")),
+        with_counts(page.items, asked_for=visit.query("count")),
         link=lambda one: address(f"{lake.path}/compare/rows", before=parent, after=commit.id, table=one.key),
         count_link=lambda one: address(f"{lake.path}/commits/{commit.id}", count=one.key, page=page.number),
     )
