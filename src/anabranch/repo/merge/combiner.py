@@ -99,9 +99,10 @@ class Combiner:
     def check_resolvers(self, *given: Sides) -> None:
         """Raise InvalidInputError if a resolver is for a table or column that no side has.
 
-        Several commits are checked together: their resolvers may be for a table of a later one.
+        Several commits are checked together: their resolvers may be for a table of a later one. Without any, as in a
+        rebase that applies no commit, no table is known to compare the names with.
         """
-        if not self.resolution.resolvers and not self.resolution.decisions:
+        if not given or not (self.resolution.resolvers or self.resolution.decisions):
             return
         # The tables that the source changed first: a resolver is most often for one of them.
         states = [side for sides in given for side in (sides.source, sides.target, sides.base)]

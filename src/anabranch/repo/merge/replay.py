@@ -290,8 +290,7 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
 
     def steps() -> Iterator[tuple[Change, MergeSteps]]:
         tables, combiner = view.tables(repo_store.commits), request.combiner
-        if changes:
-            check_resolvers(tables, changes, combiner)
+        check_resolvers(tables, changes, combiner)
         for number, change in enumerate(changes, start=1):
             planned = combiner.plan(_sides(change, change.after.keys(), tables))
             yield change, planned
