@@ -104,7 +104,7 @@ def test_conflicts_of_a_single_commit_on_a_live_branch(lake: ab.Repository) -> N
 def test_rebase_that_applies_no_commit_accepts_resolvers(lake: ab.Repository, *, dry_run: bool) -> None:
     lake.branch_create("dev")
     put(lake, "main", "main", "id = 1")
-    how = {"resolvers": {"v": "max"}, "resolutions": [decide(1, take="source")]}
+    how: dict[str, Any] = {"resolvers": {"v": "max"}, "resolutions": [decide(1, take="source")]}
     assert list(lake.conflicts("dev", "main", by="rebase", **how)) == []
     done = lake.rebase("dev", "main", **how, dry_run=dry_run)
     assert (done.commits, done.plan) == ((), ())

@@ -40,7 +40,7 @@ from anabranch.repo.write.staged_table import StagedTable, Step, stage_existing
 from anabranch.storage import at_once, in_parallel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MergedTable:
     """The result of a step: how many rows change, the conflicts that are left, and, if it was staged, the new entry.
 
@@ -48,9 +48,20 @@ class MergedTable:
     """
 
     step: TableStep
-    counts: TableCounts
+    counts: TableCounts = NO_ROWS
     conflicts: ConflictLog = field(default_factory=ConflictLog)
     entry: TableEntry | None = None
+
+    def add(self, changes: RowChanges) -> None:
+        self.counts += changes.counts
+        self.conflicts.add(str(self.step.key), changes.conflicts)
+
+    def iter_batches(self, found: Iterator[RowChanges]) -> Iterator[RowBatch]:
+        """Yield the batches to write, until the first conflict. The conflicts after it are counted, too."""
+        for changes in found:
+            self.add(changes)
+            if not self.conflicts.count:
+                yield changes.batch
 
 
 # Count
@@ -58,13 +69,13 @@ class MergedTable:
 
 def count_step(step: TableStep, comparer: RowComparer) -> MergedTable:
     """Count the rows that a step changes, and its conflicts. Nothing is written."""
-    tally = _Tally(step)
+    merged = MergedTable(step=step)
     try:
         for changes in _iter_counted(step, comparer):
-            tally.add(changes)
+            merged.add(changes)
     except _TakenWholeError as err:
         return MergedTable(step=err.step, counts=err.step.counts)
-    return tally.to_result()
+    return merged
 
 
 def iter_step_conflicts(step: TableStep, comparer: RowComparer) -> Iterator[Conflict]:
@@ -148,17 +159,18 @@ class Stager:
             case MergeTable():
                 return self._merge(step)
             case AddTable():
-                staged_table: StagedTable | None = self._copy(step)
+                staged: StagedTable | None = self._copy(step)
             case ReplaceTable():
-                staged_table = self._replace(step)
+                staged = self._replace(step)
             # The name of a table merges also if its rows do not.
             case RenameTable() | KeepTable():
-                staged_table = None if step.renamed_from is None else self._staged_table(step)
+                staged = None if step.renamed_from is None else self._staged_table(step)
             case DropTable():
-                staged_table = None
+                staged = None
             case other:
                 assert_never(other)
-        return self._result(step, step.counts, staged_table)
+        entry = None if staged is None else _find_change(step, staged)
+        return MergedTable(step=step, counts=step.counts, entry=entry)
 
     def _copy(self, step: AddTable) -> StagedTable:
         source = step.source.as_table(self.config)
@@ -179,16 +191,16 @@ class Stager:
         return replace(staged_table, primary_key=source.primary_key).then(Step("merge", copied))
 
     def _merge(self, step: MergeTable) -> MergedTable:
-        tally = _Tally(step)
+        merged = MergedTable(step=step)
         try:
             staged_table, found = self._prepare(step)
             version_ref = _stage_columns(step, staged_table.version_ref)
             changes = _iter_rows(step, found, version_ref.schema, self.comparer)
-            replaced = staging.replace_rows(version_ref, tally.iter_batches(changes))
+            replaced = staging.replace_rows(version_ref, merged.iter_batches(changes))
             version_ref = replaced.version_ref
             # What was written so far is in no entry, and garbage collection removes it.
-            if tally.conflicts.count:
-                return tally.to_result()
+            if merged.conflicts.count:
+                return merged
             # These constraints hold only with the merged rows.
             if strict := step.shape.new_constraints:
                 changed = [ColumnChange(path=name, nullable=False) for name in strict]
@@ -209,7 +221,8 @@ class Stager:
             staged_table = replace(staged_table, primary_key=step.shape.primary_key).then(
                 Step("merge", version_ref), rows=rows
             )
-        return self._result(step, tally.counts, staged_table)
+        merged.entry = _find_change(step, staged_table)
+        return merged
 
     def _prepare(self, step: MergeTable) -> tuple[StagedTable, FoundRows]:
         """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
@@ -217,15 +230,15 @@ class Stager:
         staged_table, found = in_parallel(lambda do: do(), todo, at_a_time=at_once(self.config.root))
         return staged_table, found
 
-    def _result(self, step: TableStep, counts: TableCounts, staged_table: StagedTable | None) -> MergedTable:
-        # A table with another name has an entry of its own, also if it is unchanged.
-        before = None if isinstance(step, AddTable) or step.target.key != step.key else step.target.entry
-        entry = None if staged_table is None else staged_table.find_change(before)
-        return MergedTable(step=step, counts=counts, entry=entry)
-
     def _staged_table(self, step: RenameTable | KeepTable | ReplaceTable | MergeTable) -> StagedTable:
         found = stage_existing(self.config, self.branch, step.target.key, step.target.entry)
         return replace(found, key=step.key)
+
+
+def _find_change(step: TableStep, staged_table: StagedTable) -> TableEntry | None:
+    # A table with another name has an entry of its own, also if it is unchanged.
+    before = None if isinstance(step, AddTable) or step.target.key != step.key else step.target.entry
+    return staged_table.find_change(before)
 
 
 def _find_rows(step: MergeTable, comparer: RowComparer) -> FoundRows:
@@ -291,26 +304,3 @@ def _copy_all(source: Table, *, onto: VersionRef) -> VersionRef:
     """Copy the rows, columns and notes of a table over another one, and build its indices."""
     copied = copy_version(source.version_ref, onto=onto)
     return staging.build_indices(copied, tuple(staging.read_recipes(source.version_ref).values()))
-
-
-class _Tally:
-    """Sums up the changes of a step."""
-
-    def __init__(self, step: TableStep) -> None:
-        self._step = step
-        self.counts = NO_ROWS
-        self.conflicts = ConflictLog()
-
-    def add(self, changes: RowChanges) -> None:
-        self.counts += changes.counts
-        self.conflicts.add(str(self._step.key), changes.conflicts)
-
-    def iter_batches(self, found: Iterator[RowChanges]) -> Iterator[RowBatch]:
-        """Yield the batches to write, until the first conflict. The conflicts after it are counted, too."""
-        for changes in found:
-            self.add(changes)
-            if not self.conflicts.count:
-                yield changes.batch
-
-    def to_result(self) -> MergedTable:
-        return MergedTable(step=self._step, counts=self.counts, conflicts=self.conflicts)

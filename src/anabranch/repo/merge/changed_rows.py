@@ -54,12 +54,7 @@ class ChangedRows:
         return found
 
     def filter(self, mask: Mask) -> "ChangedRows":
-        if mask.all():
-            return self
-        part = ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
-        # `with_targets` has set ids that are not in the batch, and a new object reads only the batch.
-        part.row_ids = self.row_ids[mask]
-        return part
+        return self if mask.all() else ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
 
     def flags(self, columns: int) -> tuple[Mask, Mask]:
         """Return which columns the source changed, and which are in conflict, for each row."""
@@ -79,11 +74,12 @@ class ChangedRows:
         # If the target changed nothing, the engine did not read it, so its columns come from the version.
         if not missing.all():
             rows = put_at(self.target, np.flatnonzero(missing), rows)
-        number = self._batch.schema.get_field_index("target")
-        whole = ChangedRows(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
-        whole.row_ids = self.row_ids.copy()
-        whole.row_ids[missing] = row_ids_at(version_ref, self.addresses[missing])
-        return whole
+        row_ids = self.row_ids.copy()
+        row_ids[missing] = row_ids_at(version_ref, self.addresses[missing])
+        batch = self._batch
+        for name, values in (("target", rows), ("target_row_id", pa.array(row_ids))):
+            batch = batch.set_column(batch.schema.get_field_index(name), pa.field(name, values.type), values)
+        return ChangedRows(batch, self._fragments)
 
 
 def read_rows_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> pa.StructArray:

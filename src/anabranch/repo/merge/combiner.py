@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from anabranch.format.staging import read_recipes
-from anabranch.format.staging.schema_notes import without_column_ids
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import TableDiff
@@ -117,9 +116,7 @@ class Combiner:
 
     def has_same_content(self, one: TableState, other: TableState) -> bool:
         before, after = one.as_table(self.config), other.as_table(self.config)
-        # The identity of a column may be noted in one of two equal schemas only.
-        schema, other_schema = without_column_ids(before.schema), without_column_ids(after.schema)
-        if before.primary_key != after.primary_key or not schema.equals(other_schema, check_metadata=True):
+        if before.primary_key != after.primary_key or not before.schema.equals(after.schema, check_metadata=True):
             return False
         return TableDiff(str(one.key), before=before, after=after, load_comparer=lambda: self.comparer).is_empty
 
@@ -173,7 +170,7 @@ class Combiner:
     ) -> Iterator[MergedTable]:
         """Apply steps and yield the results in their order. Small tables are applied in parallel."""
         # Resolver functions of the caller are never called concurrently: they need not be safe for that.
-        limit = -1 if self.resolution.has_functions else _MOST_ROWS_IN_PARALLEL
+        limit = -1 if any(map(callable, self.resolution.resolvers.values())) else _MOST_ROWS_IN_PARALLEL
         small_steps = [step for step in steps if step.rows_read <= limit]
         small = iter_in_parallel(apply, small_steps, at_a_time=self.config.tables_at_a_time)
         for step in steps:
@@ -269,7 +266,7 @@ class _TablePlanner:
     def _decider(self, *names: TableKey) -> SchemaDecider:
         """Return what decides on a table with these names, the one to report first."""
         resolution = TableResolution(resolution=self._combiner.resolution, names=TableNames.of(names))
-        return SchemaDecider(table=str(names[0]), resolution=resolution, conflicts=self.conflicts)
+        return SchemaDecider(resolution=resolution, conflicts=self.conflicts)
 
     def _is_unchanged(self, base: TableState, now: TableState) -> bool:
         return _is_as_before(base, now) or (base.key == now.key and self._combiner.has_same_content(base, now))

@@ -46,11 +46,6 @@ class Resolution:
     any_row: Callable[[Conflict], Any] | None = None
 
     @property
-    def has_functions(self) -> bool:
-        """Whether functions of the caller may be called to decide."""
-        return any(callable(resolver) for resolver in self.resolvers.values())
-
-    @property
     def side(self) -> str | None:
         """The side that the strategy takes: 'source', 'target', or None."""
         return None if self.strategy is Strategy.FAIL else self.strategy.value
@@ -156,7 +151,6 @@ SideTexts = tuple[str | None, str | None, str | None]
 class SchemaDecider:
     """Decides on what both sides changed of a table besides its rows. What is not decided is added to `conflicts`."""
 
-    table: str
     resolution: TableResolution
     conflicts: list[Conflict] = field(default_factory=list)
 
@@ -186,11 +180,10 @@ class SchemaDecider:
         column: str | None = None,
         kind: ConflictKind = ConflictKind.SCHEMA,
     ) -> None:
-        base, source, target = texts
-        found = Conflict(
-            table=self.table, kind=kind, column=column, base=base, source=source, target=target, problem=problem
+        table, (base, source, target) = self.resolution.names.tables[0], texts
+        self.conflicts.append(
+            Conflict(table=table, kind=kind, column=column, base=base, source=source, target=target, problem=problem)
         )
-        self.conflicts.append(found)
 
 
 def parse_resolution(

@@ -41,7 +41,7 @@ def iter_without_nulls(
     if not step.shape.strict_columns:
         yield from changes
         return
-    decider = _NullDecider(step=step, columns=step.columns, schema=schema)
+    decider = _NullDecider(step=step, columns=step.shape.columns, schema=schema)
     if not _may_keep_nulls(step):
         for change in changes:
             yield from decider.decide(change)
@@ -57,7 +57,7 @@ def iter_without_nulls(
     kept = _find_kept(step, join_addresses(touched), comparer)
     if kept is not None:
         # With the names of the columns in the target instead of those in the source.
-        columns = tuple(replace(column, triple=_with_target(column.triple)) for column in step.columns)
+        columns = tuple(replace(column, triple=_with_target(column.triple)) for column in step.shape.columns)
         yield from replace(decider, columns=columns, are_kept=True).decide(_as_changes(step, kept, schema))
     for change in inserts:
         yield from decider.decide(change)
@@ -67,7 +67,7 @@ def _may_keep_nulls(step: MergeTable) -> bool:
     """Return whether rows of the target may have nulls in columns that take none in the result."""
     if step.match.is_untouched:
         return False  # The source has replaced the nulls.
-    for column in step.columns:
+    for column in step.shape.columns:
         if column.name in step.shape.strict_columns and column.name not in step.shape.filled:
             name = column.triple.target
             if name is None:
@@ -84,7 +84,7 @@ def _with_target(triple: ColumnTriple) -> ColumnTriple:
 
 def _as_changes(step: MergeTable, kept: ChangedRows, schema: pa.Schema) -> RowChanges:
     """Return rows of the target, as they are, as rows of the result."""
-    named = {column.name: column for column in step.columns if column.triple.target is not None}
+    named = {column.name: column for column in step.shape.columns if column.triple.target is not None}
     arrays = [cells_of(kept.target, column.triple.target, column.field) for column in named.values()]
     # New columns with a default are filled.
     rows = fit_rows(pa.table(arrays, names=list(named)), step.shape.lenient_schema(schema)).to_table()
@@ -93,11 +93,11 @@ def _as_changes(step: MergeTable, kept: ChangedRows, schema: pa.Schema) -> RowCh
 
 def _find_kept(step: MergeTable, touched: Addresses, comparer: RowComparer) -> ChangedRows | None:
     """Return the rows of the target that have such nulls and that the merge does not write."""
-    names = [column.triple.target for column in step.columns if column.name in step.shape.strict_columns]
+    names = [column.triple.target for column in step.shape.columns if column.name in step.shape.strict_columns]
     tests = [f"{quoted_column(name)} IS NULL" for name in names if name is not None]
     # A new column has a value in the rows that the source has, and a null in all others.
     open_columns = step.shape.strict_columns - step.shape.filled
-    has_new = any(column.is_new for column in step.columns if column.name in open_columns)
+    has_new = any(column.is_new for column in step.shape.columns if column.name in open_columns)
     addresses = np.setdiff1d(find_rows(step.version_ref, "true" if has_new else " OR ".join(tests)), touched)
     if not len(addresses):
         return None
@@ -130,7 +130,7 @@ def _find_base(step: MergeTable, addresses: Addresses, comparer: RowComparer) ->
         source=replace(target, with_row_ids=not step.shape.matched_names, with_addresses=False),
         base_of_target=step.rows.base_of_target,
         target=target,
-        columns=[_with_target(column.triple) for column in step.columns if column.triple.target is not None],
+        columns=[_with_target(column.triple) for column in step.shape.columns if column.triple.target is not None],
         keys=[_with_target(triple) for triple in step.rows.keys],
     )
     bases: list[pa.StructArray] = []

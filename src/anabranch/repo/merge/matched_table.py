@@ -73,7 +73,7 @@ class _MatchedTable:
                 columns.setdefault(pair.older, {pair.older}).add(pair.newer)
         names = TableNames.of(match.names or [match.key], columns.values())
         self._resolution = TableResolution(resolution=resolution, names=names)
-        self._decider = SchemaDecider(table=str(match.key), resolution=self._resolution)
+        self._decider = SchemaDecider(resolution=self._resolution)
 
     def plan(self) -> KeepTable | ReplaceTable | MergeTable:
         shape, notes = self._merge_shapes()
@@ -327,26 +327,17 @@ def _merge_indices(sides: TableSides, columns: Sequence[MergedColumn], decider: 
     built: list[IndexRecipe] = []
     dropped: list[str] = []
     for name in sorted({*before, *ours}):
-        states = before.get(name), ours.get(name), theirs.get(name)
-        if _takes_source(name, states, decider):
-            if states[1] is not None:
-                built.append(states[1])
-            else:
-                dropped.append(name)
+        base, source, target = before.get(name), ours.get(name), theirs.get(name)
+        if _is_same(base, source) or _is_alike(source, target):
+            continue
+        texts = _describe(base), _describe(source), _describe(target)
+        if not _is_same(base, target) and decider.decide(f"both sides changed the index '{name}'", texts) == "target":
+            continue
+        if source is None:
+            dropped.append(name)
+        else:
+            built.append(source)
     return MergedIndices(built=tuple(built), dropped=tuple(dropped))
-
-
-def _takes_source(
-    name: str, states: tuple[IndexRecipe | None, IndexRecipe | None, IndexRecipe | None], decider: SchemaDecider
-) -> bool:
-    """Return whether the target gets the index of the source, or loses its own because the source dropped it."""
-    before, ours, theirs = states
-    if _is_same(before, ours) or _is_alike(ours, theirs):
-        return False
-    if _is_same(before, theirs):
-        return True
-    texts = _describe(before), _describe(ours), _describe(theirs)
-    return decider.decide(f"both sides changed the index '{name}'", texts) == "source"
 
 
 def _segments(recipes: Mapping[str, IndexRecipe]) -> dict[str, tuple[str, ...]]:
@@ -365,11 +356,9 @@ def _renamed(recipes: Mapping[str, IndexRecipe], names: Mapping[str | None, str]
 
 
 def _is_same(one: IndexRecipe | None, other: IndexRecipe | None) -> bool:
-    if one is None or other is None:
-        return one is other
     # A branch shares the segments of an index until it builds it again. After that, only the definitions can be
     # compared.
-    return one.segments == other.segments or one == other
+    return one == other or (one is not None and other is not None and one.segments == other.segments)
 
 
 def _is_alike(one: IndexRecipe | None, other: IndexRecipe | None) -> bool:

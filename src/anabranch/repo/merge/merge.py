@@ -44,14 +44,6 @@ class BranchMerge:
     ff_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergedBranch:
-    """The result of a merge, and the published commit, if any."""
-
-    result: MergeResult
-    published: Published | None = None
-
-
 class _UpToDateError(Exception):
     """The target already has all commits of the source."""
 
@@ -80,14 +72,17 @@ def iter_conflicts(repo_store: RepoStore, request: BranchMerge) -> Iterator[Conf
             yield from request.combiner.iter_conflicts(request.combiner.plan(merger.sides(head)))
 
 
-def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
-    """Merge and publish. If the target moves concurrently, merge again on top of its new head."""
+def merge_branch(repo_store: RepoStore, request: BranchMerge) -> tuple[MergeResult, Published | None]:
+    """Merge and publish. If the target moves concurrently, merge again on top of its new head.
+
+    Return the result, and what this call published, if anything.
+    """
     merger = _BranchMerger(repo_store, request)
     head = merger.head
     # Before the merge, which may have conflicts with its own result.
     once = request.spec.once
     if once is not None and (earlier := repo_store.find_once(once, head)) is not None:
-        return MergedBranch(result=MergeResult(plan=merger.plan(head, None), commit=earlier))
+        return MergeResult(plan=merger.plan(head, None), commit=earlier), None
     try:
         published = publish(
             repo_store,
@@ -98,11 +93,10 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
             main=merger.main,
         )
     except _UpToDateError:
-        return MergedBranch(result=MergeResult(plan=merger.plan(repo_store.heads.get(request.combiner.branch), None)))
+        return MergeResult(plan=merger.plan(repo_store.heads.get(request.combiner.branch), None)), None
     if published.is_earlier:
-        return MergedBranch(result=MergeResult(plan=merger.plan(published.entry, None), commit=published.commit))
-    plan = merger.plan(merger.head, merger.combination)
-    return MergedBranch(result=MergeResult(plan=plan, commit=published.commit), published=published)
+        return MergeResult(plan=merger.plan(published.entry, None), commit=published.commit), None
+    return MergeResult(plan=merger.plan(merger.head, merger.combination), commit=published.commit), published
 
 
 class _BranchMerger:

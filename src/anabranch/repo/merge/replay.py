@@ -40,6 +40,8 @@ from anabranch.repo.write.settle import settle_movement
 from anabranch.storage import in_parallel
 
 Tables = Mapping[TableKey, TableEntry | None]
+# What was published, None if nothing had to be done, and the new commits, oldest first.
+Replayed = tuple[Published | None, tuple[GraphCommit, ...]]
 _MAX_ATTEMPTS = 100
 
 
@@ -84,25 +86,13 @@ class Replay(ABC):
         check_expected_head(head, self.expected_head)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """The new commits, oldest first, and what was published. That is None if nothing had to be done."""
-
-    published: Published | None
-    commits: tuple[GraphCommit, ...] = ()
-
-
 def check_expected_head(head: LogEntry, expected: str | None) -> None:
     """Raise WriteConflictError if a branch is not on the commit that the caller expects."""
-    _check_expected(f"branch '{head.branch}'", head.head.commit, expected, "expected_head")
+    check_expected(f"branch '{head.branch}'", head.head.commit, expected, "expected_head")
 
 
-def check_expected_source(name: str, commit: GraphCommit, expected: str | None) -> None:
-    """Raise WriteConflictError if the source of a merge is not on the commit that the caller expects."""
-    _check_expected(f"the source '{name}'", commit, expected, "expected_source")
-
-
-def _check_expected(what: str, commit: GraphCommit, expected: str | None, argument: str) -> None:
+def check_expected(what: str, commit: GraphCommit, expected: str | None, argument: str) -> None:
+    """Raise WriteConflictError if a ref is not on the commit that the caller passed as an argument."""
     if expected is not None and commit.graph_commit_id != expected:
         raise WriteConflictError(
             f"{what} is on commit {commit.graph_commit_id}, not on the expected {expected}",
@@ -161,10 +151,10 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
 
     entry = move_branch(repo_store, request.combiner.branch, decide, made=made, attempts=_MAX_ATTEMPTS)
     if not is_moved:
-        return Replayed(published=None)
+        return None, ()
     external = settle_movement(repo_store, entry)
     published = Published(entry=entry, commit=entry.head.commit, changes={}, external_writes=external)
-    return Replayed(published=published, commits=tuple(record.commit for record in made.commits))
+    return published, tuple(record.commit for record in made.commits)
 
 
 def nothing_to_change(branch: BranchName, changes: Sequence[Change]) -> InvalidInputError:

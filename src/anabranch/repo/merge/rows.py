@@ -64,7 +64,7 @@ class _RowMerger:
         self._schema = step.shape.lenient_schema(schema)
         self._key = step.key
         self._key_names = step.shape.matched_names
-        self._columns = step.columns
+        self._columns = step.shape.columns
         self._takes_whole_rows = step.has_same_schema or _have_same_columns(step)
         # Rows that a resolver keeps although one side deleted them. They have no row id, so they are written last.
         self.inserts_last: list[pa.Table] = []
@@ -356,7 +356,7 @@ def _have_same_columns(step: MergeTable) -> bool:
     sides.append(dict(zip(target.names, target.types, strict=True)))
     return all(
         name is not None and side.get(name) == bytes_field(column.field).type
-        for column in step.columns
+        for column in step.shape.columns
         for side, name in zip(sides, (column.triple.base, column.triple.source, column.triple.target), strict=True)
     )
 

@@ -16,7 +16,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, is_same_state
 from anabranch.repo.merge.conflict_resolution import TableResolution
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.shapes import MergedColumn, MergedNotes, Shape
+from anabranch.repo.merge.shapes import MergedNotes, Shape
 from anabranch.repo.snapshot import Table
 
 NO_ROWS = TableCounts()
@@ -208,10 +208,6 @@ class MergeTable(MatchedStep):
     resolution: TableResolution
     undecided_columns: frozenset[str] = frozenset()
     has_same_schema: bool = False
-
-    @property
-    def columns(self) -> tuple[MergedColumn, ...]:
-        return self.shape.columns
 
     @property
     def rows_read(self) -> int:
