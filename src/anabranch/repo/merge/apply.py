@@ -21,7 +21,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.changed_rows import FoundRows, RowChanges, find_source_updates
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
-from anabranch.repo.merge.constraints import MergedKeys, iter_without_nulls
+from anabranch.repo.merge.constraints import iter_with_unique_keys, iter_without_nulls
 from anabranch.repo.merge.rows import iter_row_changes
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import (
@@ -121,15 +121,8 @@ def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges
 
 def _iter_rows(step: MergeTable, found: FoundRows, schema: pa.Schema, comparer: RowComparer) -> Iterator[RowChanges]:
     """Yield the changes of rows and their conflicts. Raise SchemaMismatchError if the rows do not fit a new key."""
-    new_keys = MergedKeys(step.version_ref, step.shape) if step.shape.needs_key_check else None
-    has_conflicts = bool(step.conflicts)
-    for changes in iter_without_nulls(step, iter_row_changes(step, found, schema), schema, comparer):
-        has_conflicts = has_conflicts or changes.conflicts.count > 0
-        if new_keys is not None:
-            new_keys.add(changes.batch)
-        yield changes
-    if new_keys is not None and not has_conflicts:
-        new_keys.check()
+    changes = iter_without_nulls(step, iter_row_changes(step, found, schema), schema, comparer)
+    return iter_with_unique_keys(step, changes) if step.shape.needs_key_check else changes
 
 
 def _check_kept_rows(step: MergeTable) -> None:
@@ -291,11 +284,11 @@ def _stage_indices(step: MergeTable, version_ref: VersionRef, *, before: Version
     if any(change.type is not None for change in altered):
         names = {change.path: change.name for change in altered if change.name is not None}
         version_ref = staging.keep_indices(version_ref, of=before, names=names)
-    existing = staging.read_recipes(version_ref) if step.indices.dropped else {}
-    for name in step.indices.dropped:
+    existing = staging.read_recipes(version_ref) if step.dropped_indices else {}
+    for name in step.dropped_indices:
         if name in existing:  # it may have gone with its column
             version_ref = staging.drop_index(version_ref, name)
-    version_ref = staging.build_indices(version_ref, step.indices.built)
+    version_ref = staging.build_indices(version_ref, step.built_indices)
     # The merge may bring the first rows since an index was recorded.
     return version_ref if step.target.entry.rows else staging.build_wanted(version_ref)
 

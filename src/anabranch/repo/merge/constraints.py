@@ -6,7 +6,7 @@ that the source did not change, which would stay as they are.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from anabranch.format.arrow_types import python_values
 from anabranch.format.compare.matching import Mask
 from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.scan import count_rows, kept_keys
-from anabranch.format.staging import KeyRows, RowBatch, VersionRef, refuse_repeated
+from anabranch.format.staging import KeyRows, RowBatch, refuse_repeated
 from anabranch.format.staging.expressions import find_default, quoted_column
 from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.format.staging.rows import Addresses, find_rows, join_addresses
@@ -330,50 +330,52 @@ def _null_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
 # Keys
 
 
-@dataclass
-class MergedKeys:
-    """The keys that a merge would write to a version of the target, to check them before anything is written."""
+def iter_with_unique_keys(step: MergeTable, changes: Iterator[RowChanges]) -> Iterator[RowChanges]:
+    """Yield the changes of rows. Then check that they fit a new key, unless there are conflicts."""
+    has_conflicts = bool(step.conflicts)
+    written: list[pa.Table] = []
+    replaced: list[Addresses] = []
+    for change in changes:
+        has_conflicts = has_conflicts or change.conflicts.count > 0
+        replaced.append(change.batch.addresses)
+        if change.batch.rows is not None:
+            written.append(change.batch.rows.select(step.shape.primary_key))
+        yield change
+    if not has_conflicts:
+        _check_keys(step, written, join_addresses(replaced))
 
-    version_ref: VersionRef
-    shape: Shape
-    _written: list[pa.Table] = field(default_factory=list)
-    _replaced: list[Addresses] = field(default_factory=list)
 
-    def add(self, batch: RowBatch) -> None:
-        """Add rows of the result, and the addresses of the rows that they replace."""
-        self._replaced.append(batch.addresses)
-        if batch.rows is not None:
-            self._written.append(batch.rows.select(self.shape.primary_key))
+def _check_keys(step: MergeTable, written: list[pa.Table], replaced: Addresses) -> None:
+    """Raise SchemaMismatchError if the merged rows repeat a value of the key, or have nulls in it."""
+    shape = step.shape
+    columns = {column.name: column for column in shape.columns}
+    merged = [columns[name] for name in shape.primary_key]
+    schema = pa.schema([column.field for column in merged])
+    names = [column.triple.target for column in merged if column.triple.target is not None]
+    kept = kept_keys(step.version_ref, names, replaced)
+    # Rows that stay as they are get nulls in a column of the key that the target does not have yet.
+    empty = [column.name for column in merged if column.is_new and column.name not in shape.filled]
+    if kept.count and empty:
+        raise SchemaMismatchError(
+            f"the rows do not fit the new key: {kept.count} of the target have no value in {empty[0]!r}",
+            hint="merge the column first, fill it, and then change the key",
+        )
 
-    def check(self) -> None:
-        """Raise SchemaMismatchError if the merged rows repeat a value of the key, or have nulls in it."""
-        columns = {column.name: column for column in self.shape.columns}
-        merged = [columns[name] for name in self.shape.primary_key]
-        schema = pa.schema([column.field for column in merged])
-        names = [column.triple.target for column in merged if column.triple.target is not None]
-        kept = kept_keys(self.version_ref, names, join_addresses(self._replaced))
-        # Rows that stay as they are get nulls in a column of the key that the target does not have yet.
-        empty = [column.name for column in merged if column.is_new and column.name not in self.shape.filled]
-        if kept.count and empty:
-            raise SchemaMismatchError(
-                f"the rows do not fit the new key: {kept.count} of the target have no value in {empty[0]!r}",
-                hint="merge the column first, fill it, and then change the key",
-            )
+    def read() -> Iterator[pa.RecordBatch]:
+        for batch in kept.read():
+            yield pa.record_batch([_key_values(shape, batch, column) for column in merged], schema=schema)
+        for rows in written:
+            yield from rows.cast(schema).to_batches()
 
-        def read() -> Iterator[pa.RecordBatch]:
-            for batch in kept.read():
-                yield pa.record_batch([self._key_values(batch, column) for column in merged], schema=schema)
-            for rows in self._written:
-                yield from rows.cast(schema).to_batches()
+    try:
+        refuse_repeated(KeyRows(read=read, count=kept.count + sum(map(len, written))))
+    except KeyConflictError as err:
+        raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err
 
-        try:
-            refuse_repeated(KeyRows(read=read, count=kept.count + sum(map(len, self._written))))
-        except KeyConflictError as err:
-            raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err
 
-    def _key_values(self, kept: pa.RecordBatch, column: MergedColumn) -> pa.Array:
-        """Return a column of the key for rows of the target. A column that it does not have yet has its default."""
-        if column.triple.target is not None:
-            return cast_computed(kept.column(column.triple.target), column.field.with_nullable(nullable=True))
-        compute = find_default(column.field, columns=[each.name for each in self.shape.columns])
-        return pa.nulls(len(kept), column.field.type) if compute is None else compute(len(kept)).cast(column.field.type)
+def _key_values(shape: Shape, kept: pa.RecordBatch, column: MergedColumn) -> pa.Array:
+    """Return a column of the key for rows of the target. A column that it does not have yet has its default."""
+    if column.triple.target is not None:
+        return cast_computed(kept.column(column.triple.target), column.field.with_nullable(nullable=True))
+    compute = find_default(column.field, columns=[each.name for each in shape.columns])
+    return pa.nulls(len(kept), column.field.type) if compute is None else compute(len(kept)).cast(column.field.type)

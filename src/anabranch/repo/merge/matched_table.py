@@ -21,7 +21,6 @@ from anabranch.repo.merge.conflicts import ConflictKind
 from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.shape_merge import merge_shapes
 from anabranch.repo.merge.shapes import (
-    MergedColumn,
     MergedNotes,
     Shape,
     TableSide,
@@ -30,7 +29,7 @@ from anabranch.repo.merge.shapes import (
     find_misfit,
     merge_notes,
 )
-from anabranch.repo.merge.steps import KeepTable, MergedIndices, MergeTable, ReplaceTable, TableMatch
+from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, TableMatch
 from anabranch.repo.write.staged_table import check_unique
 from anabranch.storage import at_once, in_parallel
 
@@ -92,14 +91,13 @@ class _MatchedTable:
         else:
             return self._plan_unmatched(shape)
         # A virtual base needs no index: only its rows are compared.
-        indices = MergedIndices()
-        if not self._is_virtual_base:
-            indices = _merge_indices(self._sides, shape.columns, self._decider)
+        built, dropped = ((), ()) if self._is_virtual_base else _merge_indices(self._sides, shape, self._decider)
         return MergeTable(
             match=match,
             shape=shape,
             notes=notes,
-            indices=indices,
+            built_indices=built,
+            dropped_indices=dropped,
             rows=self._row_merge(shape, is_compared=is_compared),
             version_ref=self._target.version_ref,
             fragments=self._target.changed.fragments,
@@ -308,19 +306,22 @@ class _MatchedTable:
 # Indices
 
 
-def _merge_indices(sides: TableSides, columns: Sequence[MergedColumn], decider: SchemaDecider) -> MergedIndices:
-    """Merge the indices by their names. `decider` decides if both sides changed one to different definitions.
+def _merge_indices(
+    sides: TableSides, shape: Shape, decider: SchemaDecider
+) -> tuple[tuple[IndexRecipe, ...], tuple[str, ...]]:
+    """Return the indices to build over the merged rows, and the names of those to drop from the target.
 
-    The rows of the result are not those of the source, so an index of the source is built again.
+    They are merged by their names. `decider` decides if both sides changed one to different definitions. The rows of
+    the result are not those of the source, so an index of the source is built again.
     """
     ours = read_recipes(sides.source.version_ref)
     before = {} if sides.base is None else read_recipes(sides.base.version_ref)
     # The source left its indices alone, so that those of the target stay and need not be read.
     if _segments(ours) == _segments(before):
-        return MergedIndices()
+        return (), ()
     theirs = read_recipes(sides.target.version_ref)
     # The three sides may have different names for a column. Compare them by the names of the result.
-    names = {column.name: column.triple for column in columns}
+    names = {column.name: column.triple for column in shape.columns}
     before = _renamed(before, {triple.base: name for name, triple in names.items()})
     ours = _renamed(ours, {triple.source: name for name, triple in names.items()})
     theirs = _renamed(theirs, {triple.target: name for name, triple in names.items()})
@@ -337,7 +338,7 @@ def _merge_indices(sides: TableSides, columns: Sequence[MergedColumn], decider: 
             dropped.append(name)
         else:
             built.append(source)
-    return MergedIndices(built=tuple(built), dropped=tuple(dropped))
+    return tuple(built), tuple(dropped)
 
 
 def _segments(recipes: Mapping[str, IndexRecipe]) -> dict[str, tuple[str, ...]]:

@@ -22,14 +22,6 @@ from anabranch.repo.snapshot import Table
 NO_ROWS = TableCounts()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergedIndices:
-    """The indices to build over the merged rows, and the names of those to drop from the target."""
-
-    built: tuple[IndexRecipe, ...] = ()
-    dropped: tuple[str, ...] = ()
-
-
 class TableAction(StrEnum):
     """The change of a table of the target: added from the source, dropped, merged by rows, or only renamed.
 
@@ -201,7 +193,8 @@ class MergeTable(MatchedStep):
     """
 
     notes: MergedNotes
-    indices: MergedIndices
+    built_indices: tuple[IndexRecipe, ...]
+    dropped_indices: tuple[str, ...]
     rows: RowMerge
     version_ref: VersionRef
     fragments: Mapping[int, int]
@@ -219,7 +212,7 @@ class MergeTable(MatchedStep):
         target, shape = self.match.target, self.shape
         if target.entry.primary_key != shape.primary_key or self.renamed_from:
             return True
-        return bool(shape.added or shape.dropped or shape.altered or self.notes or self.indices.dropped)
+        return bool(shape.added or shape.dropped or shape.altered or self.notes or self.dropped_indices)
 
 
 TableStep = AddTable | DropTable | RenameTable | KeepTable | ReplaceTable | MergeTable
