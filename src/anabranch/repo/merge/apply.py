@@ -186,7 +186,9 @@ class Stager:
     def _merge(self, step: MergeTable) -> MergedTable:
         merged = MergedTable(step=step)
         try:
-            staged_table, found = self._prepare(step)
+            # Both wait for the store, so they do so at once.
+            todo: list[Callable[[], Any]] = [lambda: self._staged_table(step), lambda: _find_rows(step, self.comparer)]
+            staged_table, found = in_parallel(lambda do: do(), todo, at_a_time=at_once(self.config.root))
             version_ref = _stage_columns(step, staged_table.version_ref)
             changes = _iter_rows(step, found, version_ref.schema, self.comparer)
             replaced = staging.replace_rows(version_ref, merged.iter_batches(changes))
@@ -216,12 +218,6 @@ class Stager:
             )
         merged.entry = _find_change(step, staged_table)
         return merged
-
-    def _prepare(self, step: MergeTable) -> tuple[StagedTable, FoundRows]:
-        """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
-        todo: tuple[Callable[[], Any], ...] = lambda: self._staged_table(step), lambda: _find_rows(step, self.comparer)
-        staged_table, found = in_parallel(lambda do: do(), todo, at_a_time=at_once(self.config.root))
-        return staged_table, found
 
     def _staged_table(self, step: RenameTable | KeepTable | ReplaceTable | MergeTable) -> StagedTable:
         found = stage_existing(self.config, self.branch, step.target.key, step.target.entry)

@@ -5,7 +5,7 @@ Matched tables are then planned one by one.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -42,6 +42,14 @@ class Sides:
     base: TableMap
     source: TableMap
     target: TableMap
+
+    @classmethod
+    def of(cls, keys: Set[TableKey], *, base: Changes, source: Changes, target: TableMap) -> "Sides":
+        """Return the states of some tables, which may be missing on a side, and all tables of the target."""
+        before, after = (
+            {key: entry for key in keys if (entry := side.get(key)) is not None} for side in (base, source)
+        )
+        return cls(base=before, source=after, target=target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,21 +168,15 @@ class Combiner:
         conflicts = ConflictLog()
         for conflict in plan.conflicts:
             conflicts.add(conflict.table, Unresolved.of([conflict]))
-        tables = tuple(self._apply_each(plan.steps, apply))
+        # Small tables are applied in parallel. Resolver functions of the caller are never called concurrently: they
+        # need not be safe for that.
+        limit = -1 if any(map(callable, self.resolution.resolvers.values())) else _MOST_ROWS_IN_PARALLEL
+        small_steps = [step for step in plan.steps if step.rows_read <= limit]
+        small = iter_in_parallel(apply, small_steps, at_a_time=self.config.tables_at_a_time)
+        tables = tuple(next(small) if step.rows_read <= limit else apply(step) for step in plan.steps)
         for merged in tables:
             conflicts.add_all(merged.conflicts)
         return Combination(tables=tables, conflicts=conflicts)
-
-    def _apply_each(
-        self, steps: Sequence[TableStep], apply: Callable[[TableStep], MergedTable]
-    ) -> Iterator[MergedTable]:
-        """Apply steps and yield the results in their order. Small tables are applied in parallel."""
-        # Resolver functions of the caller are never called concurrently: they need not be safe for that.
-        limit = -1 if any(map(callable, self.resolution.resolvers.values())) else _MOST_ROWS_IN_PARALLEL
-        small_steps = [step for step in steps if step.rows_read <= limit]
-        small = iter_in_parallel(apply, small_steps, at_a_time=self.config.tables_at_a_time)
-        for step in steps:
-            yield next(small) if step.rows_read <= limit else apply(step)
 
 
 PlannedTable = AddTable | DropTable | RenameTable | TableMatch

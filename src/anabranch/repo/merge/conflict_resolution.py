@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from anabranch.errors import InvalidInputError
 from anabranch.hints import suggest
@@ -143,6 +143,7 @@ class TableResolution:
         return others if decided is None else row_decider(decided, others)
 
 
+_Value = TypeVar("_Value")
 # The values of a thing that both sides changed, as texts: of the base, the source and the target.
 SideTexts = tuple[str | None, str | None, str | None]
 
@@ -157,6 +158,15 @@ class SchemaDecider:
     def decide(self, problem: str, texts: SideTexts, *, column: str | None = None) -> str:
         """Return the side that wins, 'source' or 'target'. The state of the target is kept after a conflict."""
         return self.find_side(problem, texts, column=column) or "target"
+
+    def pick(self, problem: str, base: _Value, source: _Value, target: _Value, *, column: str | None) -> _Value:
+        """Return the value of the side that changed it, or, if both did, of the side that wins."""
+        if source in (base, target):
+            return target
+        if target == base:
+            return source
+        old, ours, theirs = (None if value is None else str(value) for value in (base, source, target))
+        return source if self.decide(problem, (old, ours, theirs), column=column) == "source" else target
 
     def find_side(
         self,

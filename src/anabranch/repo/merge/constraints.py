@@ -42,7 +42,8 @@ def iter_without_nulls(
         yield from changes
         return
     decider = _NullDecider(step=step, columns=step.shape.columns, schema=schema)
-    if not _may_keep_nulls(step):
+    where = _find_nulls(step)
+    if where is None:
         for change in changes:
             yield from decider.decide(change)
         return
@@ -54,7 +55,7 @@ def iter_without_nulls(
             inserts.append(change)  # Rows that have row ids must be written before those that have none.
         else:
             yield from decider.decide(change)
-    kept = _find_kept(step, join_addresses(touched), comparer)
+    kept = _find_kept(step, where, join_addresses(touched), comparer)
     if kept is not None:
         # With the names of the columns in the target instead of those in the source.
         columns = tuple(replace(column, triple=_with_target(column.triple)) for column in step.shape.columns)
@@ -63,19 +64,24 @@ def iter_without_nulls(
         yield from decider.decide(change)
 
 
-def _may_keep_nulls(step: MergeTable) -> bool:
-    """Return whether rows of the target may have nulls in columns that take none in the result."""
+def _find_nulls(step: MergeTable) -> str | None:
+    """Return a predicate of the rows of the target that have nulls in columns that take none in the result.
+
+    None if there are no such rows.
+    """
     if step.match.is_untouched:
-        return False  # The source has replaced the nulls.
+        return None  # The source has replaced the nulls.
+    tests = []
     for column in step.shape.columns:
-        if column.name in step.shape.strict_columns and column.name not in step.shape.filled:
+        if column.name in step.shape.strict_columns - step.shape.filled:
             name = column.triple.target
+            # A new column has a value in the rows that the source has, and a null in all others.
             if name is None:
-                return True
-            is_nullable = step.version_ref.schema.field(name).nullable
-            if is_nullable and count_rows(step.version_ref, f"{quoted_column(name)} IS NULL"):
-                return True
-    return False
+                return "true"
+            if step.version_ref.schema.field(name).nullable:
+                tests.append(f"{quoted_column(name)} IS NULL")
+    where = " OR ".join(tests)
+    return where if tests and count_rows(step.version_ref, where) else None
 
 
 def _with_target(triple: ColumnTriple) -> ColumnTriple:
@@ -91,14 +97,9 @@ def _as_changes(step: MergeTable, kept: ChangedRows, schema: pa.Schema) -> RowCh
     return RowChanges(batch=RowBatch(rows=rows, addresses=kept.addresses, row_ids=kept.row_ids), origin=kept)
 
 
-def _find_kept(step: MergeTable, touched: Addresses, comparer: RowComparer) -> ChangedRows | None:
+def _find_kept(step: MergeTable, where: str, touched: Addresses, comparer: RowComparer) -> ChangedRows | None:
     """Return the rows of the target that have such nulls and that the merge does not write."""
-    names = [column.triple.target for column in step.shape.columns if column.name in step.shape.strict_columns]
-    tests = [f"{quoted_column(name)} IS NULL" for name in names if name is not None]
-    # A new column has a value in the rows that the source has, and a null in all others.
-    open_columns = step.shape.strict_columns - step.shape.filled
-    has_new = any(column.is_new for column in step.shape.columns if column.name in open_columns)
-    addresses = np.setdiff1d(find_rows(step.version_ref, "true" if has_new else " OR ".join(tests)), touched)
+    addresses = np.setdiff1d(find_rows(step.version_ref, where), touched)
     if not len(addresses):
         return None
     rows = read_rows_at(step.version_ref, addresses)
@@ -254,8 +255,7 @@ class _Nulls:
         origin, triple, kind = self._origin, self._column.triple, self._column.field
         no_rows = pa.nulls(len(self.positions), pa.struct([]))
         rows = (no_rows, no_rows, no_rows) if origin is None else (origin.base, origin.source, origin.target)
-        names = triple.base, triple.source, triple.target
-        base, source, target = (cells_of(side, name, kind) for side, name in zip(rows, names, strict=True))
+        base, source, target = (cells_of(side, name, kind) for side, name in zip(rows, triple.sides, strict=True))
         if origin is not None and not self._are_kept:
             # The base of a row that the target did not change may not have been read. It has the cell of the target.
             base = choose(base, target, _null_mask(origin.base) & ~self._are_new())

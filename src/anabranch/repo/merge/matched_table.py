@@ -20,15 +20,7 @@ from anabranch.repo.merge.conflict_resolution import Resolution, SchemaDecider, 
 from anabranch.repo.merge.conflicts import ConflictKind
 from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.shape_merge import merge_shapes
-from anabranch.repo.merge.shapes import (
-    MergedNotes,
-    Shape,
-    TableSide,
-    TableSides,
-    defaults_of,
-    find_misfit,
-    merge_notes,
-)
+from anabranch.repo.merge.shapes import MergedNotes, Shape, TableSide, TableSides, defaults_of, find_misfit, merge_notes
 from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, TableMatch
 from anabranch.repo.write.staged_table import check_unique
 from anabranch.storage import at_once, in_parallel
@@ -92,6 +84,8 @@ class _MatchedTable:
             return self._plan_unmatched(shape)
         # A virtual base needs no index: only its rows are compared.
         built, dropped = ((), ()) if self._is_virtual_base else _merge_indices(self._sides, shape, self._decider)
+        # A conflict of a column may name it as one of the sides does.
+        names = {conflict.column for conflict in self._decider.conflicts} - {None}
         return MergeTable(
             match=match,
             shape=shape,
@@ -102,7 +96,7 @@ class _MatchedTable:
             version_ref=self._target.version_ref,
             fragments=self._target.changed.fragments,
             resolution=self._resolution,
-            undecided_columns=self._undecided_columns(shape),
+            undecided_columns=frozenset(each.name for each in shape.columns if names & {each.name, *each.triple.names}),
             has_same_schema=self._sides.are_same,
             conflicts=tuple(self._decider.conflicts),
         )
@@ -164,13 +158,8 @@ class _MatchedTable:
 
     def _is_key_everywhere(self, key: Sequence[ColumnTriple]) -> bool:
         """Return whether the values of columns are unique in the base and on both sides, also where they are no key."""
-        sides = (
-            (self._base, [column.base for column in key]),
-            (self._source, [column.source for column in key]),
-            (self._target, [column.target for column in key]),
-        )
-        for side, names in sides:
-            columns = tuple(name for name in names if name is not None)
+        for number, side in enumerate((self._base, self._source, self._target)):
+            columns = tuple(name for column in key if (name := column.sides[number]) is not None)
             # Writes keep a primary key unique, so that only other columns must be read.
             if side is None or columns == side.primary_key:
                 continue
@@ -215,11 +204,6 @@ class _MatchedTable:
         return not self._source.changed.older and not self._source.changed.reshaped
 
     # Which rows are read
-
-    def _undecided_columns(self, shape: Shape) -> frozenset[str]:
-        """Return the columns that have a conflict of their own. It may name them as one of the sides does."""
-        names = {conflict.column for conflict in self._decider.conflicts} - {None}
-        return frozenset(column.name for column in shape.columns if names & {column.name, *column.triple.names})
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:
         """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""

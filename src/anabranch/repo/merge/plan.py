@@ -11,14 +11,7 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.apply import MergedTable
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog, StrategyGap
 from anabranch.repo.merge.shapes import Shape
-from anabranch.repo.merge.steps import (
-    NO_ROWS,
-    KeepTable,
-    MatchedStep,
-    MergeTable,
-    ReplaceTable,
-    TableAction,
-)
+from anabranch.repo.merge.steps import NO_ROWS, KeepTable, MatchedStep, MergeTable, ReplaceTable, TableAction
 
 
 class MergeOutcome(StrEnum):

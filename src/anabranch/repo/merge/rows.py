@@ -351,13 +351,12 @@ def _have_same_columns(step: MergeTable) -> bool:
     base, source = step.rows.base_of_source, step.rows.source
     if base is None or source is None:
         return False
-    sides = [dict(zip(schema.names, schema.types, strict=True)) for schema in (base.schema, source.schema)]
-    target = step.version_ref.row_schema
-    sides.append(dict(zip(target.names, target.types, strict=True)))
+    schemas = base.schema, source.schema, step.version_ref.row_schema
+    sides = [dict(zip(schema.names, schema.types, strict=True)) for schema in schemas]
     return all(
-        name is not None and side.get(name) == bytes_field(column.field).type
+        side.get(name) == bytes_field(column.field).type
         for column in step.shape.columns
-        for side, name in zip(sides, (column.triple.base, column.triple.source, column.triple.target), strict=True)
+        for side, name in zip(sides, column.triple.sides, strict=True)
     )
 
 

@@ -3,13 +3,7 @@
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
-from anabranch.errors import (
-    AnabranchError,
-    BranchNotFoundError,
-    KeyConflictError,
-    StorageError,
-    WriteConflictError,
-)
+from anabranch.errors import AnabranchError, BranchNotFoundError, KeyConflictError, StorageError, WriteConflictError
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
@@ -188,12 +182,9 @@ class _Carrier:
 
     def _merge(self, keys: Set[TableKey], theirs: TableMap) -> Changes:
         """Merge the rows of tables that both the run and another writer changed since it started."""
-        base = {key: table for key in keys if (table := self._before.get(key)) is not None}
-        source = {key: table for key in keys if (table := self._mine[key]) is not None}
+        sides = Sides.of(keys, base=self._before, source=self._mine, target=theirs)
         combiner, what = self._load_combiner(self._target), f"run {self.entry.branch.run_id} on branch '{self._target}'"
-        return combiner.merge(
-            Sides(base=base, source=source, target=theirs), what, hint="start a new run on the new head"
-        )
+        return combiner.merge(sides, what, hint="start a new run on the new head")
 
     def _carry_table(self, key: TableKey, tables: TableMap, taken: Set[tuple[str, str | None]]) -> Changes:
         """Return the entry of a table on top of those of the target, or no change if its rows must be merged."""

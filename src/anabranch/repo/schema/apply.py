@@ -8,12 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.errors import (
-    DestructiveChangeError,
-    InvalidSchemaError,
-    SchemaMismatchError,
-    WriteConflictError,
-)
+from anabranch.errors import DestructiveChangeError, InvalidSchemaError, SchemaMismatchError, WriteConflictError
 from anabranch.format import staging
 from anabranch.format.staging import DESCRIPTION, ColumnChange
 from anabranch.format.staging.incoming import cast_computed
