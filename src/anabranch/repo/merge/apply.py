@@ -1,7 +1,6 @@
 """Apply the steps of a merge, in one of two ways: count what they change, or stage it on a branch."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 from typing import Any, assert_never
@@ -70,30 +69,23 @@ class MergedTable:
 def count_step(step: TableStep, comparer: RowComparer) -> MergedTable:
     """Count the rows that a step changes, and its conflicts. Nothing is written."""
     merged = MergedTable(step=step)
-    try:
-        for changes in _iter_counted(step, comparer):
-            merged.add(changes)
-    except _TakenWholeError as err:
-        return MergedTable(step=err.step, counts=err.step.counts)
+    for changes in _iter_counted(merged, comparer):
+        merged.add(changes)
     return merged
 
 
 def iter_step_conflicts(step: TableStep, comparer: RowComparer) -> Iterator[Conflict]:
     """Yield the conflicts of a step. They are found while the caller iterates."""
-    with suppress(_TakenWholeError):
-        for changes in _iter_counted(step, comparer):
-            yield from changes.conflicts.build()
+    for changes in _iter_counted(MergedTable(step=step), comparer):
+        yield from changes.conflicts.build()
 
 
-class _TakenWholeError(Exception):
-    """The rows of a table do not fit together, and it was decided to take the table from one side."""
+def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowChanges]:
+    """Yield the changes and conflicts of a step, to add to its result.
 
-    def __init__(self, step: KeepTable | ReplaceTable) -> None:
-        self.step = step
-
-
-def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges]:
-    """Yield the changes and conflicts of a step. Raise _TakenWholeError if another step is applied instead."""
+    The result gets another step if the rows do not fit together, and it was decided to take the table from one side.
+    """
+    step = merged.step
     yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))
     if not isinstance(step, MergeTable):
         return
@@ -111,7 +103,9 @@ def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges
         side = None if has_conflicts else step.resolution.for_misfit()
         if side is not None:
             taken = ReplaceTable if side == "source" else KeepTable
-            raise _TakenWholeError(taken(match=step.match, shape=Shape())) from err
+            merged.step = taken(match=step.match, shape=Shape())
+            merged.counts = merged.step.counts
+            return
         if step.shape.conflicts:
             return  # a conflict about a column is the cause
         hint = "change the values on one side, or name the side to take the whole table from (a resolver for the table)"

@@ -128,13 +128,12 @@ FoundRows = Iterable[pa.RecordBatch] | RowChanges
 
 
 def deletion_of(addresses: npt.NDArray[np.uint64]) -> RowChanges:
-    counts = TableCounts(deleted=len(addresses))
-    return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=counts)
+    batch = RowBatch(rows=None, addresses=addresses)
+    return RowChanges(batch=batch, counts=TableCounts(deleted=len(addresses)))
 
 
 def insertion_of(rows: pa.Table, origin: ChangedRows | None = None) -> RowChanges:
-    counts = TableCounts(inserted=len(rows))
-    return RowChanges(batch=RowBatch(rows=rows), counts=counts, origin=origin)
+    return RowChanges(batch=RowBatch(rows=rows), counts=TableCounts(inserted=len(rows)), origin=origin)
 
 
 def _codes(changes: pa.Array) -> npt.NDArray[np.int32]:
@@ -180,9 +179,8 @@ def find_source_updates(step: MergeTable) -> RowChanges | None:
     addresses = older.addresses.to_numpy()[older_rows[changed]]
     order = np.argsort(addresses)
     addresses, positions = moved_addresses(addresses[order], step.fragments), newer_rows[changed[order]]
-    counts = TableCounts(updated=len(changed))
     if not len(changed):
-        return RowChanges(counts=counts)
+        return RowChanges()
     schema = step.version_ref.schema
     values = newer.columns(schema.names, positions)
     arrays = [cast_computed(values[field.name], field) for field in schema]
@@ -192,7 +190,7 @@ def find_source_updates(step: MergeTable) -> RowChanges | None:
         # A replaced row keeps its id in the target.
         row_ids=row_ids_at(step.version_ref, addresses),
     )
-    return RowChanges(batch=batch, counts=counts)
+    return RowChanges(batch=batch, counts=TableCounts(updated=len(changed)))
 
 
 def _are_updates_apart(step: MergeTable) -> bool:

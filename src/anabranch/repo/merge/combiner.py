@@ -20,7 +20,7 @@ from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_ste
 from anabranch.repo.merge.conflict_resolution import Resolution, SchemaDecider, TableResolution, check_names
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
 from anabranch.repo.merge.decisions import TableNames
-from anabranch.repo.merge.matched_table import plan_matched_table
+from anabranch.repo.merge.matched_table import MatchedTable, open_sides
 from anabranch.repo.merge.nested_cells import field_paths
 from anabranch.repo.merge.steps import AddTable, DropTable, MergeSteps, RenameTable, TableMatch, TableState, TableStep
 from anabranch.repo.snapshot import Table
@@ -122,15 +122,9 @@ class Combiner:
 
         check_names(self.resolution, {str(key): partial(columns_of, key) for key in keys})
 
-    def has_same_content(self, one: TableState, other: TableState) -> bool:
-        before, after = one.as_table(self.config), other.as_table(self.config)
-        if before.primary_key != after.primary_key or not before.schema.equals(after.schema, check_metadata=True):
-            return False
-        return TableDiff(str(one.key), before=before, after=after, load_comparer=lambda: self.comparer).is_empty
-
     def plan_table(self, match: TableMatch) -> TableStep:
         """Return the step that merges one table."""
-        return plan_matched_table(match, config=self.config, comparer=self.comparer, resolution=self.resolution)
+        return MatchedTable(match, open_sides(match, self.config), self.comparer, self.resolution).plan()
 
     def count(self, plan: MergeSteps) -> Combination:
         """Count the rows that a merge changes, and its conflicts. Nothing is written."""
@@ -222,12 +216,8 @@ class _TablePlanner:
     def _merge_names(self, base: TableState | None, source: TableState, target: TableState) -> TableKey:
         if base is None:
             return source.key
-        if source.key in (base.key, target.key):
-            return target.key
-        if target.key == base.key:
-            return source.key
-        side = self._find_side(target.key, (base, source, target), "both sides renamed it")
-        return source.key if side == "source" else target.key
+        decider = self._decider_of(target.key, (base, source, target))
+        return decider.pick("both sides renamed it", base.key, source.key, target.key, column=None)
 
     def _plan_missing(self, base: TableState, source: TableState | None, target: TableState | None) -> None:
         """Decide on a table of the base that one of the sides dropped.
@@ -235,7 +225,7 @@ class _TablePlanner:
         The other side may have a new state with the same content: it compacted or indexed the table, or got it by an
         earlier merge. Then the table is dropped without a conflict.
         """
-        side: str | None = "source"
+        side = "source"
         if source is not None and self._is_unchanged(base, source):
             return
         if target is None or not self._is_unchanged(base, target):
@@ -243,7 +233,9 @@ class _TablePlanner:
             name = next(state.key for state in (target, source, base) if state is not None)
             dropped, changed = ("target", "source") if target is None else ("source", "target")
             problem = f"the {dropped} dropped it, the {changed} changed it"
-            side = self._find_side(name, (base, source, target), problem, ConflictKind.DELETE_VS_UPDATE)
+            old, ours, theirs = (None if state is None else str(state.key) for state in (base, source, target))
+            decider = self._decider_of(name, (base, source, target))
+            side = decider.decide(problem, (old, ours, theirs), kind=ConflictKind.DELETE_VS_UPDATE)
         if side != "source":
             return
         if source is not None:
@@ -251,19 +243,12 @@ class _TablePlanner:
         elif target is not None:
             self.tables.append(DropTable(key=target.key, target=target))
 
-    def _find_side(
-        self, name: TableKey, states: _States, problem: str, kind: ConflictKind = ConflictKind.SCHEMA
-    ) -> str | None:
-        """Return the side that decides on the name or the existence of a table, which is reported by `name`.
-
-        Add a conflict and return None if nothing decides.
-        """
-        keys = base, source, target = [None if state is None else state.key for state in states]
+    def _decider_of(self, name: TableKey, states: _States) -> SchemaDecider:
+        """Return what decides on the name or the existence of a table, which is reported by `name`."""
+        base, source, target = (None if state is None else state.key for state in states)
         # A name that another table of the target has means that table.
         names = (key for key in (target, base, source) if key is not None)
-        decider = self._decider(name, *(key for key in names if key not in self._target or key == target))
-        old, ours, theirs = (None if key is None else str(key) for key in keys)
-        return decider.find_side(problem, (old, ours, theirs), kind=kind)
+        return self._decider(name, *(key for key in names if key not in self._target or key == target))
 
     def _decider(self, *names: TableKey) -> SchemaDecider:
         """Return what decides on a table with these names, the one to report first."""
@@ -271,7 +256,16 @@ class _TablePlanner:
         return SchemaDecider(resolution=resolution, conflicts=self.conflicts)
 
     def _is_unchanged(self, base: TableState, now: TableState) -> bool:
-        return _is_as_before(base, now) or (base.key == now.key and self._combiner.has_same_content(base, now))
+        """Return whether a table has the name and the content that it has in the base."""
+        if base.key != now.key:
+            return False
+        if is_same_state(base.entry, now.entry):
+            return True
+        combiner = self._combiner
+        before, after = base.as_table(combiner.config), now.as_table(combiner.config)
+        if before.primary_key != after.primary_key or not before.schema.equals(after.schema, check_metadata=True):
+            return False
+        return TableDiff(before.key, before=before, after=after, load_comparer=lambda: combiner.comparer).is_empty
 
     def _make_names_unique(self) -> None:
         """Decide on names that two tables would have: one was renamed, the other one added or renamed.

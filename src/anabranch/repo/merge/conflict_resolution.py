@@ -155,9 +155,19 @@ class SchemaDecider:
     resolution: TableResolution
     conflicts: list[Conflict] = field(default_factory=list)
 
-    def decide(self, problem: str, texts: SideTexts, *, column: str | None = None) -> str:
-        """Return the side that wins, 'source' or 'target'. The state of the target is kept after a conflict."""
-        return self.find_side(problem, texts, column=column) or "target"
+    def decide(
+        self,
+        problem: str,
+        texts: SideTexts,
+        *,
+        column: str | None = None,
+        kind: ConflictKind = ConflictKind.SCHEMA,
+    ) -> str:
+        """Return the side that wins, 'source' or 'target'. If nothing decides, add a conflict and keep the target."""
+        side = self.resolution.for_schema(column, texts)
+        if side is None:
+            self.add_conflict(problem, texts, column=column, kind=kind)
+        return side or "target"
 
     def pick(self, problem: str, base: _Value, source: _Value, target: _Value, *, column: str | None) -> _Value:
         """Return the value of the side that changed it, or, if both did, of the side that wins."""
@@ -167,20 +177,6 @@ class SchemaDecider:
             return source
         old, ours, theirs = (None if value is None else str(value) for value in (base, source, target))
         return source if self.decide(problem, (old, ours, theirs), column=column) == "source" else target
-
-    def find_side(
-        self,
-        problem: str,
-        texts: SideTexts,
-        *,
-        column: str | None = None,
-        kind: ConflictKind = ConflictKind.SCHEMA,
-    ) -> str | None:
-        """Return the side that wins. Add a conflict and return None if nothing decides."""
-        side = self.resolution.for_schema(column, texts)
-        if side is None:
-            self.add_conflict(problem, texts, column=column, kind=kind)
-        return side
 
     def add_conflict(
         self,

@@ -71,14 +71,15 @@ def _find_nulls(step: MergeTable) -> str | None:
     """
     if step.match.is_untouched:
         return None  # The source has replaced the nulls.
+    strict, schema = step.shape.strict_columns - step.shape.filled, step.version_ref.schema
     tests = []
     for column in step.shape.columns:
-        if column.name in step.shape.strict_columns - step.shape.filled:
+        if column.name in strict:
             name = column.triple.target
             # A new column has a value in the rows that the source has, and a null in all others.
             if name is None:
                 return "true"
-            if step.version_ref.schema.field(name).nullable:
+            if schema.field(name).nullable:
                 tests.append(f"{quoted_column(name)} IS NULL")
     where = " OR ".join(tests)
     return where if tests and count_rows(step.version_ref, where) else None

@@ -29,14 +29,7 @@ from anabranch.storage import at_once, in_parallel
 _READING_ROWS = threading.Lock()
 
 
-def plan_matched_table(
-    match: TableMatch, *, config: RepoConfig, comparer: RowComparer, resolution: Resolution
-) -> KeepTable | ReplaceTable | MergeTable:
-    """Return the step that merges a table. Conflicts between rows are found later, when the step is applied."""
-    return _MatchedTable(match, _open_sides(match, config), comparer, resolution).plan()
-
-
-def _open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
+def open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
     """Open all versions at once, and compare both sides with the base at once, to wait for the store less often."""
     states = match.base, match.source, match.target
     tables = [state.as_table(config) for state in states if state is not None]
@@ -51,7 +44,7 @@ def _open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
     return TableSides(base=bases[0], source=source, target=target)
 
 
-class _MatchedTable:
+class MatchedTable:
     """A table in the base and on both sides, while its merge is planned."""
 
     def __init__(self, match: TableMatch, sides: TableSides, comparer: RowComparer, resolution: Resolution) -> None:
@@ -67,6 +60,7 @@ class _MatchedTable:
         self._decider = SchemaDecider(resolution=self._resolution)
 
     def plan(self) -> KeepTable | ReplaceTable | MergeTable:
+        """Return the step that merges the table. Conflicts between rows are found later, when the step is applied."""
         shape, notes = self._merge_shapes()
         match = self._match
         if match.is_untouched:

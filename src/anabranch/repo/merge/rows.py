@@ -141,9 +141,7 @@ class _RowMerger:
             yield from (RowChanges(conflicts=each) for each in conflicts)
             order = np.argsort(np.concatenate([np.flatnonzero(is_copied), np.flatnonzero(~is_copied)]))
             rows = pa.concat_tables([rows, merged]).take(pa.array(order)) if is_copied.any() else merged
-        counts = TableCounts(updated=int(is_changed.sum()))
-        if not counts.updated:
-            yield RowChanges(counts=counts)
+        if not is_changed.any():
             return
         ordered = (rows if is_changed.all() else rows.filter(pa.array(is_changed))).select(self._schema.names)
         # To combine the chunks of a column copies it, also if there is only one.
@@ -155,7 +153,8 @@ class _RowMerger:
             row_ids=row_ids[is_changed],
         )
         has_nulls = any(ordered.column(name).null_count for name in self._step.shape.strict_columns)
-        yield RowChanges(batch=batch, counts=counts, origin=found.filter(is_changed) if has_nulls else None)
+        origin = found.filter(is_changed) if has_nulls else None
+        yield RowChanges(batch=batch, counts=TableCounts(updated=len(batch.addresses)), origin=origin)
 
     def _merge_cells(self, found: ChangedRows) -> tuple[pa.Table, Mask, list[Unresolved]]:
         """Return the merged rows, which of them differ from the target, and the conflicts that are left."""

@@ -78,7 +78,7 @@ class _ShapeMerger:
         else:
             source, target = self._field(self._source, triple.source), self._field(self._target, triple.target)
             if source.type == target.type:
-                name = self._name_of_added(triple, source.name, target.name)
+                name = self._name_of_added(source.name, target.name)
                 # Rows of the side that allows nulls may have some.
                 self._keep(triple, target.with_name(name).with_nullable(source.nullable or target.nullable))
                 return
@@ -90,11 +90,12 @@ class _ShapeMerger:
             else:
                 self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
 
-    def _name_of_added(self, triple: ColumnTriple, source: str, target: str) -> str:
+    def _name_of_added(self, source: str, target: str) -> str:
         """Return the name of a column that both sides added. A side that has another name than at first renamed it."""
         if source == target:
             return target
-        first = first_names(self._sides.shared_ids(triple))
+        source_ids, target_ids = self._sides.column_ids
+        first = first_names(source_ids.get(source, frozenset()) & target_ids.get(target, frozenset()))
         if (source in first) is not (target in first):
             return target if source in first else source
         before = min(first) if len(first) == 1 else None

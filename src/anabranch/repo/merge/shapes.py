@@ -108,11 +108,6 @@ class TableSides:
         source, target = self.source.version_ref.schema, self.target.version_ref.schema
         return noted_column_ids(source), noted_column_ids(target)
 
-    def shared_ids(self, triple: ColumnTriple) -> frozenset[str]:
-        """Return the identities that a column has on both sides."""
-        source, target = self.column_ids
-        return source.get(triple.source or "", frozenset()) & target.get(triple.target or "", frozenset())
-
 
 def match_columns(sides: TableSides) -> Iterator[ColumnTriple]:
     """Yield the matching columns: those of the target in order, then those only in the base or the source."""
@@ -221,8 +216,8 @@ class Shape:
     @property
     def new_constraints(self) -> tuple[str, ...]:
         """The columns of the result that become NOT NULL."""
-        altered = [change.name or change.path for change in self.altered if change.nullable is False]
-        return (*altered, *(new.name for new in self.added if not new.nullable))
+        strict = (column for column in self.columns if not column.field.nullable)
+        return tuple(column.name for column in strict if column.before is None or column.before.nullable)
 
     def with_defaults(self, without: Collection[str] = ()) -> "Shape":
         """Return the shape with the new columns filled that have a default which needs no other column.
