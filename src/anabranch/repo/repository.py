@@ -1531,11 +1531,11 @@ class Repository:
         """
         from anabranch.repo.merge.merge import BranchMerge, merge_branch, plan_merge
         from anabranch.repo.merge.plan import MergeResult
-        from anabranch.repo.merge.replay import check_expected_source
+        from anabranch.repo.merge.replay import check_expected
 
         # What is resolved here is what is merged, also if the source moves from now on.
         resolved = self._resolve_published(source)
-        check_expected_source(source, resolved.view.commit, expected_source)
+        check_expected(f"the source '{source}'", resolved.view.commit, expected_source, "expected_source")
         kept = self._kept_decisions(resolved, into, require=source if keep_decisions else None)
         combiner = self._combiner(
             self._named(into), strategy=strategy, resolvers=resolvers, resolutions=resolutions, kept=kept, engine=engine
@@ -1560,15 +1560,15 @@ class Repository:
         if dry_run:
             return MergeResult(plan=plan_merge(self._repo_store, wanted))
         with self._holding(wanted.source.record) as repo_store, self._keeping(wanted, kept if keep_decisions else None):
-            merged = merge_branch(repo_store, wanted)
+            result, published = merge_branch(repo_store, wanted)
         if kept is not None and (keep_decisions or kept.is_read):
             with suppress(StorageError):  # The merge is published. Decisions that are left do no harm.
                 kept.clear()
-        if merged.published is not None:
-            self._on_published(merged.published)
+        if published is not None:
+            self._on_published(published)
         else:
             self.external_writes = settle.settle_head(self._repo_store, combiner.branch)
-        return merged.result
+        return result
 
     def conflicts(  # noqa: PLR0913 - each is one plain choice of the caller
         self,
@@ -1819,12 +1819,12 @@ class Repository:
             if dry_run:
                 return ReplayResult(plan=plan_replay(repo_store, request))
             if isinstance(request, Pick) and len(request.commits) == 1:
-                done = pick_commit(repo_store, request)
+                published, commits = pick_commit(repo_store, request)
             else:
-                done = replay(repo_store, request)
-        if done.published is not None:
-            self._on_published(done.published)
-        return ReplayResult(commits=done.commits)
+                published, commits = replay(repo_store, request)
+        if published is not None:
+            self._on_published(published)
+        return ReplayResult(commits=commits)
 
     def _commits_of(
         self, commit: str | Sequence[str], message: str | None, *, newest_first: bool

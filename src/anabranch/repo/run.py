@@ -180,7 +180,7 @@ class Run:
 
         self._lease.renew()
         try:
-            done = publish_run(
+            commit, published = publish_run(
                 self._repo_store,
                 self.id,
                 inspect=inspect if named else None,
@@ -193,9 +193,9 @@ class Run:
             self._end()
             raise
         self._end()
-        if done.published is not None:
-            self._on_published(done.published)
-        return done.commit
+        if published is not None:
+            self._on_published(published)
+        return commit
 
     def abort(self) -> None:
         """Discard all of it and end.

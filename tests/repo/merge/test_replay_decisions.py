@@ -98,3 +98,14 @@ def test_conflicts_of_a_single_commit_on_a_live_branch(lake: ab.Repository) -> N
     put(lake, "dev", "dev", "id = 1")
     (found,) = lake.conflicts(commit, "dev", by="revert")
     assert (found.source, found.target) == ("a", "dev")
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_rebase_that_applies_no_commit_accepts_resolvers(lake: ab.Repository, *, dry_run: bool) -> None:
+    lake.branch_create("dev")
+    put(lake, "main", "main", "id = 1")
+    how: dict[str, Any] = {"resolvers": {"v": "max"}, "resolutions": [decide(1, take="source")]}
+    assert list(lake.conflicts("dev", "main", by="rebase", **how)) == []
+    done = lake.rebase("dev", "main", **how, dry_run=dry_run)
+    assert (done.commits, done.plan) == ((), ())
+    assert words(lake, "dev")[1] == ("a" if dry_run else "main")

@@ -116,6 +116,11 @@ class ColumnTriple:
     is_filled: bool = False
 
     @property
+    def sides(self) -> tuple[str | None, str | None, str | None]:
+        """The names in the base, the source and the target."""
+        return self.base, self.source, self.target
+
+    @property
     def names(self) -> tuple[str | None, ...]:
         """The names on the sides of a `RowMerge`."""
         return self.base, self.source, self.base, self.target

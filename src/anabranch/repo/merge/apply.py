@@ -1,7 +1,6 @@
 """Apply the steps of a merge, in one of two ways: count what they change, or stage it on a branch."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 from typing import Any, assert_never
@@ -21,7 +20,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
 from anabranch.repo.merge.changed_rows import FoundRows, RowChanges, find_source_updates
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
-from anabranch.repo.merge.constraints import MergedKeys, iter_without_nulls
+from anabranch.repo.merge.constraints import iter_with_unique_keys, iter_without_nulls
 from anabranch.repo.merge.rows import iter_row_changes
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import (
@@ -40,7 +39,7 @@ from anabranch.repo.write.staged_table import StagedTable, Step, stage_existing
 from anabranch.storage import at_once, in_parallel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MergedTable:
     """The result of a step: how many rows change, the conflicts that are left, and, if it was staged, the new entry.
 
@@ -48,9 +47,20 @@ class MergedTable:
     """
 
     step: TableStep
-    counts: TableCounts
+    counts: TableCounts = NO_ROWS
     conflicts: ConflictLog = field(default_factory=ConflictLog)
     entry: TableEntry | None = None
+
+    def add(self, changes: RowChanges) -> None:
+        self.counts += changes.counts
+        self.conflicts.add(str(self.step.key), changes.conflicts)
+
+    def iter_batches(self, found: Iterator[RowChanges]) -> Iterator[RowBatch]:
+        """Yield the batches to write, until the first conflict. The conflicts after it are counted, too."""
+        for changes in found:
+            self.add(changes)
+            if not self.conflicts.count:
+                yield changes.batch
 
 
 # Count
@@ -58,31 +68,24 @@ class MergedTable:
 
 def count_step(step: TableStep, comparer: RowComparer) -> MergedTable:
     """Count the rows that a step changes, and its conflicts. Nothing is written."""
-    tally = _Tally(step)
-    try:
-        for changes in _iter_counted(step, comparer):
-            tally.add(changes)
-    except _TakenWholeError as err:
-        return MergedTable(step=err.step, counts=err.step.counts)
-    return tally.to_result()
+    merged = MergedTable(step=step)
+    for changes in _iter_counted(merged, comparer):
+        merged.add(changes)
+    return merged
 
 
 def iter_step_conflicts(step: TableStep, comparer: RowComparer) -> Iterator[Conflict]:
     """Yield the conflicts of a step. They are found while the caller iterates."""
-    with suppress(_TakenWholeError):
-        for changes in _iter_counted(step, comparer):
-            yield from changes.conflicts.build()
+    for changes in _iter_counted(MergedTable(step=step), comparer):
+        yield from changes.conflicts.build()
 
 
-class _TakenWholeError(Exception):
-    """The rows of a table do not fit together, and it was decided to take the table from one side."""
+def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowChanges]:
+    """Yield the changes and conflicts of a step, to add to its result.
 
-    def __init__(self, step: KeepTable | ReplaceTable) -> None:
-        self.step = step
-
-
-def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges]:
-    """Yield the changes and conflicts of a step. Raise _TakenWholeError if another step is applied instead."""
+    The result gets another step if the rows do not fit together, and it was decided to take the table from one side.
+    """
+    step = merged.step
     yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))
     if not isinstance(step, MergeTable):
         return
@@ -100,7 +103,9 @@ def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges
         side = None if has_conflicts else step.resolution.for_misfit()
         if side is not None:
             taken = ReplaceTable if side == "source" else KeepTable
-            raise _TakenWholeError(taken(match=step.match, shape=Shape())) from err
+            merged.step = taken(match=step.match, shape=Shape())
+            merged.counts = merged.step.counts
+            return
         if step.shape.conflicts:
             return  # a conflict about a column is the cause
         hint = "change the values on one side, or name the side to take the whole table from (a resolver for the table)"
@@ -110,15 +115,8 @@ def _iter_counted(step: TableStep, comparer: RowComparer) -> Iterator[RowChanges
 
 def _iter_rows(step: MergeTable, found: FoundRows, schema: pa.Schema, comparer: RowComparer) -> Iterator[RowChanges]:
     """Yield the changes of rows and their conflicts. Raise SchemaMismatchError if the rows do not fit a new key."""
-    new_keys = MergedKeys(step.version_ref, step.shape) if step.shape.needs_key_check else None
-    has_conflicts = bool(step.conflicts)
-    for changes in iter_without_nulls(step, iter_row_changes(step, found, schema), schema, comparer):
-        has_conflicts = has_conflicts or changes.conflicts.count > 0
-        if new_keys is not None:
-            new_keys.add(changes.batch)
-        yield changes
-    if new_keys is not None and not has_conflicts:
-        new_keys.check()
+    changes = iter_without_nulls(step, iter_row_changes(step, found, schema), schema, comparer)
+    return iter_with_unique_keys(step, changes) if step.shape.needs_key_check else changes
 
 
 def _check_kept_rows(step: MergeTable) -> None:
@@ -148,17 +146,18 @@ class Stager:
             case MergeTable():
                 return self._merge(step)
             case AddTable():
-                staged_table: StagedTable | None = self._copy(step)
+                staged: StagedTable | None = self._copy(step)
             case ReplaceTable():
-                staged_table = self._replace(step)
+                staged = self._replace(step)
             # The name of a table merges also if its rows do not.
             case RenameTable() | KeepTable():
-                staged_table = None if step.renamed_from is None else self._staged_table(step)
+                staged = None if step.renamed_from is None else self._staged_table(step)
             case DropTable():
-                staged_table = None
+                staged = None
             case other:
                 assert_never(other)
-        return self._result(step, step.counts, staged_table)
+        entry = None if staged is None else _find_change(step, staged)
+        return MergedTable(step=step, counts=step.counts, entry=entry)
 
     def _copy(self, step: AddTable) -> StagedTable:
         source = step.source.as_table(self.config)
@@ -179,16 +178,18 @@ class Stager:
         return replace(staged_table, primary_key=source.primary_key).then(Step("merge", copied))
 
     def _merge(self, step: MergeTable) -> MergedTable:
-        tally = _Tally(step)
+        merged = MergedTable(step=step)
         try:
-            staged_table, found = self._prepare(step)
+            # Both wait for the store, so they do so at once.
+            todo: list[Callable[[], Any]] = [lambda: self._staged_table(step), lambda: _find_rows(step, self.comparer)]
+            staged_table, found = in_parallel(lambda do: do(), todo, at_a_time=at_once(self.config.root))
             version_ref = _stage_columns(step, staged_table.version_ref)
             changes = _iter_rows(step, found, version_ref.schema, self.comparer)
-            replaced = staging.replace_rows(version_ref, tally.iter_batches(changes))
+            replaced = staging.replace_rows(version_ref, merged.iter_batches(changes))
             version_ref = replaced.version_ref
             # What was written so far is in no entry, and garbage collection removes it.
-            if tally.conflicts.count:
-                return tally.to_result()
+            if merged.conflicts.count:
+                return merged
             # These constraints hold only with the merged rows.
             if strict := step.shape.new_constraints:
                 changed = [ColumnChange(path=name, nullable=False) for name in strict]
@@ -209,23 +210,18 @@ class Stager:
             staged_table = replace(staged_table, primary_key=step.shape.primary_key).then(
                 Step("merge", version_ref), rows=rows
             )
-        return self._result(step, tally.counts, staged_table)
-
-    def _prepare(self, step: MergeTable) -> tuple[StagedTable, FoundRows]:
-        """Return the table, ready for writing, and its matched rows. Both wait for the store, so they do so at once."""
-        todo: tuple[Callable[[], Any], ...] = lambda: self._staged_table(step), lambda: _find_rows(step, self.comparer)
-        staged_table, found = in_parallel(lambda do: do(), todo, at_a_time=at_once(self.config.root))
-        return staged_table, found
-
-    def _result(self, step: TableStep, counts: TableCounts, staged_table: StagedTable | None) -> MergedTable:
-        # A table with another name has an entry of its own, also if it is unchanged.
-        before = None if isinstance(step, AddTable) or step.target.key != step.key else step.target.entry
-        entry = None if staged_table is None else staged_table.find_change(before)
-        return MergedTable(step=step, counts=counts, entry=entry)
+        merged.entry = _find_change(step, staged_table)
+        return merged
 
     def _staged_table(self, step: RenameTable | KeepTable | ReplaceTable | MergeTable) -> StagedTable:
         found = stage_existing(self.config, self.branch, step.target.key, step.target.entry)
         return replace(found, key=step.key)
+
+
+def _find_change(step: TableStep, staged_table: StagedTable) -> TableEntry | None:
+    # A table with another name has an entry of its own, also if it is unchanged.
+    before = None if isinstance(step, AddTable) or step.target.key != step.key else step.target.entry
+    return staged_table.find_change(before)
 
 
 def _find_rows(step: MergeTable, comparer: RowComparer) -> FoundRows:
@@ -278,11 +274,11 @@ def _stage_indices(step: MergeTable, version_ref: VersionRef, *, before: Version
     if any(change.type is not None for change in altered):
         names = {change.path: change.name for change in altered if change.name is not None}
         version_ref = staging.keep_indices(version_ref, of=before, names=names)
-    existing = staging.read_recipes(version_ref) if step.indices.dropped else {}
-    for name in step.indices.dropped:
+    existing = staging.read_recipes(version_ref) if step.dropped_indices else {}
+    for name in step.dropped_indices:
         if name in existing:  # it may have gone with its column
             version_ref = staging.drop_index(version_ref, name)
-    version_ref = staging.build_indices(version_ref, step.indices.built)
+    version_ref = staging.build_indices(version_ref, step.built_indices)
     # The merge may bring the first rows since an index was recorded.
     return version_ref if step.target.entry.rows else staging.build_wanted(version_ref)
 
@@ -291,26 +287,3 @@ def _copy_all(source: Table, *, onto: VersionRef) -> VersionRef:
     """Copy the rows, columns and notes of a table over another one, and build its indices."""
     copied = copy_version(source.version_ref, onto=onto)
     return staging.build_indices(copied, tuple(staging.read_recipes(source.version_ref).values()))
-
-
-class _Tally:
-    """Sums up the changes of a step."""
-
-    def __init__(self, step: TableStep) -> None:
-        self._step = step
-        self.counts = NO_ROWS
-        self.conflicts = ConflictLog()
-
-    def add(self, changes: RowChanges) -> None:
-        self.counts += changes.counts
-        self.conflicts.add(str(self._step.key), changes.conflicts)
-
-    def iter_batches(self, found: Iterator[RowChanges]) -> Iterator[RowBatch]:
-        """Yield the batches to write, until the first conflict. The conflicts after it are counted, too."""
-        for changes in found:
-            self.add(changes)
-            if not self.conflicts.count:
-                yield changes.batch
-
-    def to_result(self) -> MergedTable:
-        return MergedTable(step=self._step, counts=self.counts, conflicts=self.conflicts)

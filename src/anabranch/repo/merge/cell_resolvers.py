@@ -56,16 +56,9 @@ class Cells:
         return list(self.build(self))
 
     def filter(self, mask: Mask) -> "Cells":
-        chosen = pa.array(mask)
-        return replace(
-            self,
-            base=self.base.filter(chosen),
-            source=self.source.filter(chosen),
-            target=self.target.filter(chosen),
-            source_rows=self.source_rows.filter(chosen),
-            target_rows=self.target_rows.filter(chosen),
-            rows=self.rows[mask],
-        )
+        arrays = ("base", "source", "target", "source_rows", "target_rows")
+        filtered = {name: getattr(self, name).filter(pa.array(mask)) for name in arrays}
+        return replace(self, rows=self.rows[mask], **filtered)
 
 
 # Returns the new values of cells, and which of them are resolved.
@@ -230,8 +223,9 @@ def by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
             for answer, side in zip(answers, sides, strict=True)
         ]
         try:
-            values = [_read(value, cells.target.type) for value in values]
-            given = pa.array(values, cells.target.type)
+            kind = cells.target.type
+            read = [value_from_json(one.value, kind) if isinstance(one, JsonValue) else one for one in values]
+            given = pa.array(read, kind)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as err:
             raise InvalidInputError(
                 f"the resolver of {name!r} returned a value that does not fit column {cells.column!r}: {err}",
@@ -242,10 +236,6 @@ def by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
         return every.take(pa.array(chosen, pa.int64())), resolved
 
     return decide
-
-
-def _read(value: Any, kind: pa.DataType) -> Any:
-    return value_from_json(value.value, kind) if isinstance(value, JsonValue) else value
 
 
 def _side_of(answer: Any, conflict: Conflict) -> int | None:

@@ -54,12 +54,7 @@ class ChangedRows:
         return found
 
     def filter(self, mask: Mask) -> "ChangedRows":
-        if mask.all():
-            return self
-        part = ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
-        # `with_targets` has set ids that are not in the batch, and a new object reads only the batch.
-        part.row_ids = self.row_ids[mask]
-        return part
+        return self if mask.all() else ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
 
     def flags(self, columns: int) -> tuple[Mask, Mask]:
         """Return which columns the source changed, and which are in conflict, for each row."""
@@ -79,11 +74,12 @@ class ChangedRows:
         # If the target changed nothing, the engine did not read it, so its columns come from the version.
         if not missing.all():
             rows = put_at(self.target, np.flatnonzero(missing), rows)
-        number = self._batch.schema.get_field_index("target")
-        whole = ChangedRows(self._batch.set_column(number, pa.field("target", rows.type), rows), self._fragments)
-        whole.row_ids = self.row_ids.copy()
-        whole.row_ids[missing] = row_ids_at(version_ref, self.addresses[missing])
-        return whole
+        row_ids = self.row_ids.copy()
+        row_ids[missing] = row_ids_at(version_ref, self.addresses[missing])
+        batch = self._batch
+        for name, values in (("target", rows), ("target_row_id", pa.array(row_ids))):
+            batch = batch.set_column(batch.schema.get_field_index(name), pa.field(name, values.type), values)
+        return ChangedRows(batch, self._fragments)
 
 
 def read_rows_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> pa.StructArray:
@@ -132,13 +128,12 @@ FoundRows = Iterable[pa.RecordBatch] | RowChanges
 
 
 def deletion_of(addresses: npt.NDArray[np.uint64]) -> RowChanges:
-    counts = TableCounts(deleted=len(addresses))
-    return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=counts)
+    batch = RowBatch(rows=None, addresses=addresses)
+    return RowChanges(batch=batch, counts=TableCounts(deleted=len(addresses)))
 
 
 def insertion_of(rows: pa.Table, origin: ChangedRows | None = None) -> RowChanges:
-    counts = TableCounts(inserted=len(rows))
-    return RowChanges(batch=RowBatch(rows=rows), counts=counts, origin=origin)
+    return RowChanges(batch=RowBatch(rows=rows), counts=TableCounts(inserted=len(rows)), origin=origin)
 
 
 def _codes(changes: pa.Array) -> npt.NDArray[np.int32]:
@@ -184,9 +179,8 @@ def find_source_updates(step: MergeTable) -> RowChanges | None:
     addresses = older.addresses.to_numpy()[older_rows[changed]]
     order = np.argsort(addresses)
     addresses, positions = moved_addresses(addresses[order], step.fragments), newer_rows[changed[order]]
-    counts = TableCounts(updated=len(changed))
     if not len(changed):
-        return RowChanges(counts=counts)
+        return RowChanges()
     schema = step.version_ref.schema
     values = newer.columns(schema.names, positions)
     arrays = [cast_computed(values[field.name], field) for field in schema]
@@ -196,7 +190,7 @@ def find_source_updates(step: MergeTable) -> RowChanges | None:
         # A replaced row keeps its id in the target.
         row_ids=row_ids_at(step.version_ref, addresses),
     )
-    return RowChanges(batch=batch, counts=counts)
+    return RowChanges(batch=batch, counts=TableCounts(updated=len(changed)))
 
 
 def _are_updates_apart(step: MergeTable) -> bool:

@@ -82,7 +82,7 @@ def pick_commit(repo_store: RepoStore, request: Pick) -> Replayed:
         return changes
 
     published = publish(repo_store, expected=expected, changes=changes_on(expected), spec=spec, rebase=changes_on)
-    return Replayed(published=published, commits=(published.commit,))
+    return published, (published.commit,)
 
 
 def _picked(repo_store: RepoStore, request: Pick, record: CommitRecord) -> Change:

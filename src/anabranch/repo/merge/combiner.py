@@ -5,12 +5,11 @@ Matched tables are then planned one by one.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
 from anabranch.format.staging import read_recipes
-from anabranch.format.staging.schema_notes import without_column_ids
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.comparer import RowComparer
 from anabranch.repo.history.diff import TableDiff
@@ -21,7 +20,7 @@ from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_ste
 from anabranch.repo.merge.conflict_resolution import Resolution, SchemaDecider, TableResolution, check_names
 from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
 from anabranch.repo.merge.decisions import TableNames
-from anabranch.repo.merge.matched_table import plan_matched_table
+from anabranch.repo.merge.matched_table import MatchedTable, open_sides
 from anabranch.repo.merge.nested_cells import field_paths
 from anabranch.repo.merge.steps import AddTable, DropTable, MergeSteps, RenameTable, TableMatch, TableState, TableStep
 from anabranch.repo.snapshot import Table
@@ -43,6 +42,14 @@ class Sides:
     base: TableMap
     source: TableMap
     target: TableMap
+
+    @classmethod
+    def of(cls, keys: Set[TableKey], *, base: Changes, source: Changes, target: TableMap) -> "Sides":
+        """Return the states of some tables, which may be missing on a side, and all tables of the target."""
+        before, after = (
+            {key: entry for key in keys if (entry := side.get(key)) is not None} for side in (base, source)
+        )
+        return cls(base=before, source=after, target=target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +106,10 @@ class Combiner:
     def check_resolvers(self, *given: Sides) -> None:
         """Raise InvalidInputError if a resolver is for a table or column that no side has.
 
-        Several commits are checked together: their resolvers may be for a table of a later one.
+        Several commits are checked together: their resolvers may be for a table of a later one. Without any, as in a
+        rebase that applies no commit, no table is known to compare the names with.
         """
-        if not self.resolution.resolvers and not self.resolution.decisions:
+        if not given or not (self.resolution.resolvers or self.resolution.decisions):
             return
         # The tables that the source changed first: a resolver is most often for one of them.
         states = [side for sides in given for side in (sides.source, sides.target, sides.base)]
@@ -114,17 +122,9 @@ class Combiner:
 
         check_names(self.resolution, {str(key): partial(columns_of, key) for key in keys})
 
-    def has_same_content(self, one: TableState, other: TableState) -> bool:
-        before, after = one.as_table(self.config), other.as_table(self.config)
-        # The identity of a column may be noted in one of two equal schemas only.
-        schema, other_schema = without_column_ids(before.schema), without_column_ids(after.schema)
-        if before.primary_key != after.primary_key or not schema.equals(other_schema, check_metadata=True):
-            return False
-        return TableDiff(str(one.key), before=before, after=after, load_comparer=lambda: self.comparer).is_empty
-
     def plan_table(self, match: TableMatch) -> TableStep:
         """Return the step that merges one table."""
-        return plan_matched_table(match, config=self.config, comparer=self.comparer, resolution=self.resolution)
+        return MatchedTable(match, open_sides(match, self.config), self.comparer, self.resolution).plan()
 
     def count(self, plan: MergeSteps) -> Combination:
         """Count the rows that a merge changes, and its conflicts. Nothing is written."""
@@ -162,21 +162,15 @@ class Combiner:
         conflicts = ConflictLog()
         for conflict in plan.conflicts:
             conflicts.add(conflict.table, Unresolved.of([conflict]))
-        tables = tuple(self._apply_each(plan.steps, apply))
+        # Small tables are applied in parallel. Resolver functions of the caller are never called concurrently: they
+        # need not be safe for that.
+        limit = -1 if any(map(callable, self.resolution.resolvers.values())) else _MOST_ROWS_IN_PARALLEL
+        small_steps = [step for step in plan.steps if step.rows_read <= limit]
+        small = iter_in_parallel(apply, small_steps, at_a_time=self.config.tables_at_a_time)
+        tables = tuple(next(small) if step.rows_read <= limit else apply(step) for step in plan.steps)
         for merged in tables:
             conflicts.add_all(merged.conflicts)
         return Combination(tables=tables, conflicts=conflicts)
-
-    def _apply_each(
-        self, steps: Sequence[TableStep], apply: Callable[[TableStep], MergedTable]
-    ) -> Iterator[MergedTable]:
-        """Apply steps and yield the results in their order. Small tables are applied in parallel."""
-        # Resolver functions of the caller are never called concurrently: they need not be safe for that.
-        limit = -1 if self.resolution.has_functions else _MOST_ROWS_IN_PARALLEL
-        small_steps = [step for step in steps if step.rows_read <= limit]
-        small = iter_in_parallel(apply, small_steps, at_a_time=self.config.tables_at_a_time)
-        for step in steps:
-            yield next(small) if step.rows_read <= limit else apply(step)
 
 
 PlannedTable = AddTable | DropTable | RenameTable | TableMatch
@@ -222,12 +216,8 @@ class _TablePlanner:
     def _merge_names(self, base: TableState | None, source: TableState, target: TableState) -> TableKey:
         if base is None:
             return source.key
-        if source.key in (base.key, target.key):
-            return target.key
-        if target.key == base.key:
-            return source.key
-        side = self._find_side(target.key, (base, source, target), "both sides renamed it")
-        return source.key if side == "source" else target.key
+        decider = self._decider_of(target.key, (base, source, target))
+        return decider.pick("both sides renamed it", base.key, source.key, target.key, column=None)
 
     def _plan_missing(self, base: TableState, source: TableState | None, target: TableState | None) -> None:
         """Decide on a table of the base that one of the sides dropped.
@@ -235,7 +225,7 @@ class _TablePlanner:
         The other side may have a new state with the same content: it compacted or indexed the table, or got it by an
         earlier merge. Then the table is dropped without a conflict.
         """
-        side: str | None = "source"
+        side = "source"
         if source is not None and self._is_unchanged(base, source):
             return
         if target is None or not self._is_unchanged(base, target):
@@ -243,7 +233,9 @@ class _TablePlanner:
             name = next(state.key for state in (target, source, base) if state is not None)
             dropped, changed = ("target", "source") if target is None else ("source", "target")
             problem = f"the {dropped} dropped it, the {changed} changed it"
-            side = self._find_side(name, (base, source, target), problem, ConflictKind.DELETE_VS_UPDATE)
+            old, ours, theirs = (None if state is None else str(state.key) for state in (base, source, target))
+            decider = self._decider_of(name, (base, source, target))
+            side = decider.decide(problem, (old, ours, theirs), kind=ConflictKind.DELETE_VS_UPDATE)
         if side != "source":
             return
         if source is not None:
@@ -251,27 +243,29 @@ class _TablePlanner:
         elif target is not None:
             self.tables.append(DropTable(key=target.key, target=target))
 
-    def _find_side(
-        self, name: TableKey, states: _States, problem: str, kind: ConflictKind = ConflictKind.SCHEMA
-    ) -> str | None:
-        """Return the side that decides on the name or the existence of a table, which is reported by `name`.
-
-        Add a conflict and return None if nothing decides.
-        """
-        keys = base, source, target = [None if state is None else state.key for state in states]
+    def _decider_of(self, name: TableKey, states: _States) -> SchemaDecider:
+        """Return what decides on the name or the existence of a table, which is reported by `name`."""
+        base, source, target = (None if state is None else state.key for state in states)
         # A name that another table of the target has means that table.
         names = (key for key in (target, base, source) if key is not None)
-        decider = self._decider(name, *(key for key in names if key not in self._target or key == target))
-        old, ours, theirs = (None if key is None else str(key) for key in keys)
-        return decider.find_side(problem, (old, ours, theirs), kind=kind)
+        return self._decider(name, *(key for key in names if key not in self._target or key == target))
 
     def _decider(self, *names: TableKey) -> SchemaDecider:
         """Return what decides on a table with these names, the one to report first."""
         resolution = TableResolution(resolution=self._combiner.resolution, names=TableNames.of(names))
-        return SchemaDecider(table=str(names[0]), resolution=resolution, conflicts=self.conflicts)
+        return SchemaDecider(resolution=resolution, conflicts=self.conflicts)
 
     def _is_unchanged(self, base: TableState, now: TableState) -> bool:
-        return _is_as_before(base, now) or (base.key == now.key and self._combiner.has_same_content(base, now))
+        """Return whether a table has the name and the content that it has in the base."""
+        if base.key != now.key:
+            return False
+        if is_same_state(base.entry, now.entry):
+            return True
+        combiner = self._combiner
+        before, after = base.as_table(combiner.config), now.as_table(combiner.config)
+        if before.primary_key != after.primary_key or not before.schema.equals(after.schema, check_metadata=True):
+            return False
+        return TableDiff(before.key, before=before, after=after, load_comparer=lambda: combiner.comparer).is_empty
 
     def _make_names_unique(self) -> None:
         """Decide on names that two tables would have: one was renamed, the other one added or renamed.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from anabranch.errors import InvalidInputError
 from anabranch.hints import suggest
@@ -44,11 +44,6 @@ class Resolution:
     decisions: Decisions = field(default_factory=Decisions)
     any_cell: Decide | None = None
     any_row: Callable[[Conflict], Any] | None = None
-
-    @property
-    def has_functions(self) -> bool:
-        """Whether functions of the caller may be called to decide."""
-        return any(callable(resolver) for resolver in self.resolvers.values())
 
     @property
     def side(self) -> str | None:
@@ -148,6 +143,7 @@ class TableResolution:
         return others if decided is None else row_decider(decided, others)
 
 
+_Value = TypeVar("_Value")
 # The values of a thing that both sides changed, as texts: of the base, the source and the target.
 SideTexts = tuple[str | None, str | None, str | None]
 
@@ -156,27 +152,31 @@ SideTexts = tuple[str | None, str | None, str | None]
 class SchemaDecider:
     """Decides on what both sides changed of a table besides its rows. What is not decided is added to `conflicts`."""
 
-    table: str
     resolution: TableResolution
     conflicts: list[Conflict] = field(default_factory=list)
 
-    def decide(self, problem: str, texts: SideTexts, *, column: str | None = None) -> str:
-        """Return the side that wins, 'source' or 'target'. The state of the target is kept after a conflict."""
-        return self.find_side(problem, texts, column=column) or "target"
-
-    def find_side(
+    def decide(
         self,
         problem: str,
         texts: SideTexts,
         *,
         column: str | None = None,
         kind: ConflictKind = ConflictKind.SCHEMA,
-    ) -> str | None:
-        """Return the side that wins. Add a conflict and return None if nothing decides."""
+    ) -> str:
+        """Return the side that wins, 'source' or 'target'. If nothing decides, add a conflict and keep the target."""
         side = self.resolution.for_schema(column, texts)
         if side is None:
             self.add_conflict(problem, texts, column=column, kind=kind)
-        return side
+        return side or "target"
+
+    def pick(self, problem: str, base: _Value, source: _Value, target: _Value, *, column: str | None) -> _Value:
+        """Return the value of the side that changed it, or, if both did, of the side that wins."""
+        if source in (base, target):
+            return target
+        if target == base:
+            return source
+        old, ours, theirs = (None if value is None else str(value) for value in (base, source, target))
+        return source if self.decide(problem, (old, ours, theirs), column=column) == "source" else target
 
     def add_conflict(
         self,
@@ -186,11 +186,10 @@ class SchemaDecider:
         column: str | None = None,
         kind: ConflictKind = ConflictKind.SCHEMA,
     ) -> None:
-        base, source, target = texts
-        found = Conflict(
-            table=self.table, kind=kind, column=column, base=base, source=source, target=target, problem=problem
+        table, (base, source, target) = self.resolution.names.tables[0], texts
+        self.conflicts.append(
+            Conflict(table=table, kind=kind, column=column, base=base, source=source, target=target, problem=problem)
         )
-        self.conflicts.append(found)
 
 
 def parse_resolution(

@@ -6,7 +6,7 @@ that the source did not change, which would stay as they are.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from anabranch.format.arrow_types import python_values
 from anabranch.format.compare.matching import Mask
 from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.scan import count_rows, kept_keys
-from anabranch.format.staging import KeyRows, RowBatch, VersionRef, refuse_repeated
+from anabranch.format.staging import KeyRows, RowBatch, refuse_repeated
 from anabranch.format.staging.expressions import find_default, quoted_column
 from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.format.staging.rows import Addresses, find_rows, join_addresses
@@ -41,8 +41,9 @@ def iter_without_nulls(
     if not step.shape.strict_columns:
         yield from changes
         return
-    decider = _NullDecider(step=step, columns=step.columns, schema=schema)
-    if not _may_keep_nulls(step):
+    decider = _NullDecider(step=step, columns=step.shape.columns, schema=schema)
+    where = _find_nulls(step)
+    if where is None:
         for change in changes:
             yield from decider.decide(change)
         return
@@ -54,28 +55,34 @@ def iter_without_nulls(
             inserts.append(change)  # Rows that have row ids must be written before those that have none.
         else:
             yield from decider.decide(change)
-    kept = _find_kept(step, join_addresses(touched), comparer)
+    kept = _find_kept(step, where, join_addresses(touched), comparer)
     if kept is not None:
         # With the names of the columns in the target instead of those in the source.
-        columns = tuple(replace(column, triple=_with_target(column.triple)) for column in step.columns)
+        columns = tuple(replace(column, triple=_with_target(column.triple)) for column in step.shape.columns)
         yield from replace(decider, columns=columns, are_kept=True).decide(_as_changes(step, kept, schema))
     for change in inserts:
         yield from decider.decide(change)
 
 
-def _may_keep_nulls(step: MergeTable) -> bool:
-    """Return whether rows of the target may have nulls in columns that take none in the result."""
+def _find_nulls(step: MergeTable) -> str | None:
+    """Return a predicate of the rows of the target that have nulls in columns that take none in the result.
+
+    None if there are no such rows.
+    """
     if step.match.is_untouched:
-        return False  # The source has replaced the nulls.
-    for column in step.columns:
-        if column.name in step.shape.strict_columns and column.name not in step.shape.filled:
+        return None  # The source has replaced the nulls.
+    strict, schema = step.shape.strict_columns - step.shape.filled, step.version_ref.schema
+    tests = []
+    for column in step.shape.columns:
+        if column.name in strict:
             name = column.triple.target
+            # A new column has a value in the rows that the source has, and a null in all others.
             if name is None:
-                return True
-            is_nullable = step.version_ref.schema.field(name).nullable
-            if is_nullable and count_rows(step.version_ref, f"{quoted_column(name)} IS NULL"):
-                return True
-    return False
+                return "true"
+            if schema.field(name).nullable:
+                tests.append(f"{quoted_column(name)} IS NULL")
+    where = " OR ".join(tests)
+    return where if tests and count_rows(step.version_ref, where) else None
 
 
 def _with_target(triple: ColumnTriple) -> ColumnTriple:
@@ -84,21 +91,16 @@ def _with_target(triple: ColumnTriple) -> ColumnTriple:
 
 def _as_changes(step: MergeTable, kept: ChangedRows, schema: pa.Schema) -> RowChanges:
     """Return rows of the target, as they are, as rows of the result."""
-    named = {column.name: column for column in step.columns if column.triple.target is not None}
+    named = {column.name: column for column in step.shape.columns if column.triple.target is not None}
     arrays = [cells_of(kept.target, column.triple.target, column.field) for column in named.values()]
     # New columns with a default are filled.
     rows = fit_rows(pa.table(arrays, names=list(named)), step.shape.lenient_schema(schema)).to_table()
     return RowChanges(batch=RowBatch(rows=rows, addresses=kept.addresses, row_ids=kept.row_ids), origin=kept)
 
 
-def _find_kept(step: MergeTable, touched: Addresses, comparer: RowComparer) -> ChangedRows | None:
+def _find_kept(step: MergeTable, where: str, touched: Addresses, comparer: RowComparer) -> ChangedRows | None:
     """Return the rows of the target that have such nulls and that the merge does not write."""
-    names = [column.triple.target for column in step.columns if column.name in step.shape.strict_columns]
-    tests = [f"{quoted_column(name)} IS NULL" for name in names if name is not None]
-    # A new column has a value in the rows that the source has, and a null in all others.
-    open_columns = step.shape.strict_columns - step.shape.filled
-    has_new = any(column.is_new for column in step.columns if column.name in open_columns)
-    addresses = np.setdiff1d(find_rows(step.version_ref, "true" if has_new else " OR ".join(tests)), touched)
+    addresses = np.setdiff1d(find_rows(step.version_ref, where), touched)
     if not len(addresses):
         return None
     rows = read_rows_at(step.version_ref, addresses)
@@ -130,7 +132,7 @@ def _find_base(step: MergeTable, addresses: Addresses, comparer: RowComparer) ->
         source=replace(target, with_row_ids=not step.shape.matched_names, with_addresses=False),
         base_of_target=step.rows.base_of_target,
         target=target,
-        columns=[_with_target(column.triple) for column in step.columns if column.triple.target is not None],
+        columns=[_with_target(column.triple) for column in step.shape.columns if column.triple.target is not None],
         keys=[_with_target(triple) for triple in step.rows.keys],
     )
     bases: list[pa.StructArray] = []
@@ -254,8 +256,7 @@ class _Nulls:
         origin, triple, kind = self._origin, self._column.triple, self._column.field
         no_rows = pa.nulls(len(self.positions), pa.struct([]))
         rows = (no_rows, no_rows, no_rows) if origin is None else (origin.base, origin.source, origin.target)
-        names = triple.base, triple.source, triple.target
-        base, source, target = (cells_of(side, name, kind) for side, name in zip(rows, names, strict=True))
+        base, source, target = (cells_of(side, name, kind) for side, name in zip(rows, triple.sides, strict=True))
         if origin is not None and not self._are_kept:
             # The base of a row that the target did not change may not have been read. It has the cell of the target.
             base = choose(base, target, _null_mask(origin.base) & ~self._are_new())
@@ -330,50 +331,52 @@ def _null_mask(values: pa.Array | pa.ChunkedArray) -> Mask:
 # Keys
 
 
-@dataclass
-class MergedKeys:
-    """The keys that a merge would write to a version of the target, to check them before anything is written."""
+def iter_with_unique_keys(step: MergeTable, changes: Iterator[RowChanges]) -> Iterator[RowChanges]:
+    """Yield the changes of rows. Then check that they fit a new key, unless there are conflicts."""
+    has_conflicts = bool(step.conflicts)
+    written: list[pa.Table] = []
+    replaced: list[Addresses] = []
+    for change in changes:
+        has_conflicts = has_conflicts or change.conflicts.count > 0
+        replaced.append(change.batch.addresses)
+        if change.batch.rows is not None:
+            written.append(change.batch.rows.select(step.shape.primary_key))
+        yield change
+    if not has_conflicts:
+        _check_keys(step, written, join_addresses(replaced))
 
-    version_ref: VersionRef
-    shape: Shape
-    _written: list[pa.Table] = field(default_factory=list)
-    _replaced: list[Addresses] = field(default_factory=list)
 
-    def add(self, batch: RowBatch) -> None:
-        """Add rows of the result, and the addresses of the rows that they replace."""
-        self._replaced.append(batch.addresses)
-        if batch.rows is not None:
-            self._written.append(batch.rows.select(self.shape.primary_key))
+def _check_keys(step: MergeTable, written: list[pa.Table], replaced: Addresses) -> None:
+    """Raise SchemaMismatchError if the merged rows repeat a value of the key, or have nulls in it."""
+    shape = step.shape
+    columns = {column.name: column for column in shape.columns}
+    merged = [columns[name] for name in shape.primary_key]
+    schema = pa.schema([column.field for column in merged])
+    names = [column.triple.target for column in merged if column.triple.target is not None]
+    kept = kept_keys(step.version_ref, names, replaced)
+    # Rows that stay as they are get nulls in a column of the key that the target does not have yet.
+    empty = [column.name for column in merged if column.is_new and column.name not in shape.filled]
+    if kept.count and empty:
+        raise SchemaMismatchError(
+            f"the rows do not fit the new key: {kept.count} of the target have no value in {empty[0]!r}",
+            hint="merge the column first, fill it, and then change the key",
+        )
 
-    def check(self) -> None:
-        """Raise SchemaMismatchError if the merged rows repeat a value of the key, or have nulls in it."""
-        columns = {column.name: column for column in self.shape.columns}
-        merged = [columns[name] for name in self.shape.primary_key]
-        schema = pa.schema([column.field for column in merged])
-        names = [column.triple.target for column in merged if column.triple.target is not None]
-        kept = kept_keys(self.version_ref, names, join_addresses(self._replaced))
-        # Rows that stay as they are get nulls in a column of the key that the target does not have yet.
-        empty = [column.name for column in merged if column.is_new and column.name not in self.shape.filled]
-        if kept.count and empty:
-            raise SchemaMismatchError(
-                f"the rows do not fit the new key: {kept.count} of the target have no value in {empty[0]!r}",
-                hint="merge the column first, fill it, and then change the key",
-            )
+    def read() -> Iterator[pa.RecordBatch]:
+        for batch in kept.read():
+            yield pa.record_batch([_key_values(shape, batch, column) for column in merged], schema=schema)
+        for rows in written:
+            yield from rows.cast(schema).to_batches()
 
-        def read() -> Iterator[pa.RecordBatch]:
-            for batch in kept.read():
-                yield pa.record_batch([self._key_values(batch, column) for column in merged], schema=schema)
-            for rows in self._written:
-                yield from rows.cast(schema).to_batches()
+    try:
+        refuse_repeated(KeyRows(read=read, count=kept.count + sum(map(len, written))))
+    except KeyConflictError as err:
+        raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err
 
-        try:
-            refuse_repeated(KeyRows(read=read, count=kept.count + sum(map(len, self._written))))
-        except KeyConflictError as err:
-            raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err
 
-    def _key_values(self, kept: pa.RecordBatch, column: MergedColumn) -> pa.Array:
-        """Return a column of the key for rows of the target. A column that it does not have yet has its default."""
-        if column.triple.target is not None:
-            return cast_computed(kept.column(column.triple.target), column.field.with_nullable(nullable=True))
-        compute = find_default(column.field, columns=[each.name for each in self.shape.columns])
-        return pa.nulls(len(kept), column.field.type) if compute is None else compute(len(kept)).cast(column.field.type)
+def _key_values(shape: Shape, kept: pa.RecordBatch, column: MergedColumn) -> pa.Array:
+    """Return a column of the key for rows of the target. A column that it does not have yet has its default."""
+    if column.triple.target is not None:
+        return cast_computed(kept.column(column.triple.target), column.field.with_nullable(nullable=True))
+    compute = find_default(column.field, columns=[each.name for each in shape.columns])
+    return pa.nulls(len(kept), column.field.type) if compute is None else compute(len(kept)).cast(column.field.type)

@@ -27,13 +27,9 @@ _SUBJECT = ("table", "key", "column", "path", "base", "source", "target")
 class _Kept:
     """An object with decisions, in the order in which they were made, and the names of the objects that it replaces."""
 
-    path: str
+    name: str
     decisions: list[dict[str, Any]]
     replaces: frozenset[str]
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +80,7 @@ class KeptDecisions:
         }
         self.config.store.put(f"{self.folder}/{self.config.new_id()}.json", documents.dump(fields))
         for kept in before:
-            self.config.store.delete(kept.path)
+            self.config.store.delete(f"{self.folder}/{kept.name}")
 
     def clear(self) -> bool:
         """Delete the decisions. Return whether there were any."""
@@ -113,7 +109,8 @@ def _load(path: str, data: bytes) -> _Kept:
     with documents.damage_named(path):
         decisions = [dict(entry) for entry in fields["decisions"]]
         # Earlier releases did not write the replaced objects.
-        return _Kept(path=path, decisions=decisions, replaces=frozenset(fields.get("replaces", ())))
+        replaces = frozenset(fields.get("replaces", ()))
+    return _Kept(name=path.rpartition("/")[2], decisions=decisions, replaces=replaces)
 
 
 def _in_order(objects: Sequence[_Kept]) -> list[dict[str, Any]]:

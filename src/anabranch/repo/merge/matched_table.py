@@ -20,17 +20,8 @@ from anabranch.repo.merge.conflict_resolution import Resolution, SchemaDecider, 
 from anabranch.repo.merge.conflicts import ConflictKind
 from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.shape_merge import merge_shapes
-from anabranch.repo.merge.shapes import (
-    MergedColumn,
-    MergedNotes,
-    Shape,
-    TableSide,
-    TableSides,
-    defaults_of,
-    find_misfit,
-    merge_notes,
-)
-from anabranch.repo.merge.steps import KeepTable, MergedIndices, MergeTable, ReplaceTable, TableMatch
+from anabranch.repo.merge.shapes import MergedNotes, Shape, TableSide, TableSides, defaults_of, find_misfit, merge_notes
+from anabranch.repo.merge.steps import KeepTable, MergeTable, ReplaceTable, TableMatch
 from anabranch.repo.write.staged_table import check_unique
 from anabranch.storage import at_once, in_parallel
 
@@ -38,14 +29,7 @@ from anabranch.storage import at_once, in_parallel
 _READING_ROWS = threading.Lock()
 
 
-def plan_matched_table(
-    match: TableMatch, *, config: RepoConfig, comparer: RowComparer, resolution: Resolution
-) -> KeepTable | ReplaceTable | MergeTable:
-    """Return the step that merges a table. Conflicts between rows are found later, when the step is applied."""
-    return _MatchedTable(match, _open_sides(match, config), comparer, resolution).plan()
-
-
-def _open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
+def open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
     """Open all versions at once, and compare both sides with the base at once, to wait for the store less often."""
     states = match.base, match.source, match.target
     tables = [state.as_table(config) for state in states if state is not None]
@@ -60,7 +44,7 @@ def _open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
     return TableSides(base=bases[0], source=source, target=target)
 
 
-class _MatchedTable:
+class MatchedTable:
     """A table in the base and on both sides, while its merge is planned."""
 
     def __init__(self, match: TableMatch, sides: TableSides, comparer: RowComparer, resolution: Resolution) -> None:
@@ -73,9 +57,10 @@ class _MatchedTable:
                 columns.setdefault(pair.older, {pair.older}).add(pair.newer)
         names = TableNames.of(match.names or [match.key], columns.values())
         self._resolution = TableResolution(resolution=resolution, names=names)
-        self._decider = SchemaDecider(table=str(match.key), resolution=self._resolution)
+        self._decider = SchemaDecider(resolution=self._resolution)
 
     def plan(self) -> KeepTable | ReplaceTable | MergeTable:
+        """Return the step that merges the table. Conflicts between rows are found later, when the step is applied."""
         shape, notes = self._merge_shapes()
         match = self._match
         if match.is_untouched:
@@ -92,19 +77,20 @@ class _MatchedTable:
         else:
             return self._plan_unmatched(shape)
         # A virtual base needs no index: only its rows are compared.
-        indices = MergedIndices()
-        if not self._is_virtual_base:
-            indices = _merge_indices(self._sides, shape.columns, self._decider)
+        built, dropped = ((), ()) if self._is_virtual_base else _merge_indices(self._sides, shape, self._decider)
+        # A conflict of a column may name it as one of the sides does.
+        names = {conflict.column for conflict in self._decider.conflicts} - {None}
         return MergeTable(
             match=match,
             shape=shape,
             notes=notes,
-            indices=indices,
+            built_indices=built,
+            dropped_indices=dropped,
             rows=self._row_merge(shape, is_compared=is_compared),
             version_ref=self._target.version_ref,
             fragments=self._target.changed.fragments,
             resolution=self._resolution,
-            undecided_columns=self._undecided_columns(shape),
+            undecided_columns=frozenset(each.name for each in shape.columns if names & {each.name, *each.triple.names}),
             has_same_schema=self._sides.are_same,
             conflicts=tuple(self._decider.conflicts),
         )
@@ -166,13 +152,8 @@ class _MatchedTable:
 
     def _is_key_everywhere(self, key: Sequence[ColumnTriple]) -> bool:
         """Return whether the values of columns are unique in the base and on both sides, also where they are no key."""
-        sides = (
-            (self._base, [column.base for column in key]),
-            (self._source, [column.source for column in key]),
-            (self._target, [column.target for column in key]),
-        )
-        for side, names in sides:
-            columns = tuple(name for name in names if name is not None)
+        for number, side in enumerate((self._base, self._source, self._target)):
+            columns = tuple(name for column in key if (name := column.sides[number]) is not None)
             # Writes keep a primary key unique, so that only other columns must be read.
             if side is None or columns == side.primary_key:
                 continue
@@ -217,11 +198,6 @@ class _MatchedTable:
         return not self._source.changed.older and not self._source.changed.reshaped
 
     # Which rows are read
-
-    def _undecided_columns(self, shape: Shape) -> frozenset[str]:
-        """Return the columns that have a conflict of their own. It may name them as one of the sides does."""
-        names = {conflict.column for conflict in self._decider.conflicts} - {None}
-        return frozenset(column.name for column in shape.columns if names & {column.name, *column.triple.names})
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:
         """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
@@ -308,45 +284,39 @@ class _MatchedTable:
 # Indices
 
 
-def _merge_indices(sides: TableSides, columns: Sequence[MergedColumn], decider: SchemaDecider) -> MergedIndices:
-    """Merge the indices by their names. `decider` decides if both sides changed one to different definitions.
+def _merge_indices(
+    sides: TableSides, shape: Shape, decider: SchemaDecider
+) -> tuple[tuple[IndexRecipe, ...], tuple[str, ...]]:
+    """Return the indices to build over the merged rows, and the names of those to drop from the target.
 
-    The rows of the result are not those of the source, so an index of the source is built again.
+    They are merged by their names. `decider` decides if both sides changed one to different definitions. The rows of
+    the result are not those of the source, so an index of the source is built again.
     """
     ours = read_recipes(sides.source.version_ref)
     before = {} if sides.base is None else read_recipes(sides.base.version_ref)
     # The source left its indices alone, so that those of the target stay and need not be read.
     if _segments(ours) == _segments(before):
-        return MergedIndices()
+        return (), ()
     theirs = read_recipes(sides.target.version_ref)
     # The three sides may have different names for a column. Compare them by the names of the result.
-    names = {column.name: column.triple for column in columns}
+    names = {column.name: column.triple for column in shape.columns}
     before = _renamed(before, {triple.base: name for name, triple in names.items()})
     ours = _renamed(ours, {triple.source: name for name, triple in names.items()})
     theirs = _renamed(theirs, {triple.target: name for name, triple in names.items()})
     built: list[IndexRecipe] = []
     dropped: list[str] = []
     for name in sorted({*before, *ours}):
-        states = before.get(name), ours.get(name), theirs.get(name)
-        if _takes_source(name, states, decider):
-            if states[1] is not None:
-                built.append(states[1])
-            else:
-                dropped.append(name)
-    return MergedIndices(built=tuple(built), dropped=tuple(dropped))
-
-
-def _takes_source(
-    name: str, states: tuple[IndexRecipe | None, IndexRecipe | None, IndexRecipe | None], decider: SchemaDecider
-) -> bool:
-    """Return whether the target gets the index of the source, or loses its own because the source dropped it."""
-    before, ours, theirs = states
-    if _is_same(before, ours) or _is_alike(ours, theirs):
-        return False
-    if _is_same(before, theirs):
-        return True
-    texts = _describe(before), _describe(ours), _describe(theirs)
-    return decider.decide(f"both sides changed the index '{name}'", texts) == "source"
+        base, source, target = before.get(name), ours.get(name), theirs.get(name)
+        if _is_same(base, source) or _is_alike(source, target):
+            continue
+        texts = _describe(base), _describe(source), _describe(target)
+        if not _is_same(base, target) and decider.decide(f"both sides changed the index '{name}'", texts) == "target":
+            continue
+        if source is None:
+            dropped.append(name)
+        else:
+            built.append(source)
+    return tuple(built), tuple(dropped)
 
 
 def _segments(recipes: Mapping[str, IndexRecipe]) -> dict[str, tuple[str, ...]]:
@@ -365,11 +335,9 @@ def _renamed(recipes: Mapping[str, IndexRecipe], names: Mapping[str | None, str]
 
 
 def _is_same(one: IndexRecipe | None, other: IndexRecipe | None) -> bool:
-    if one is None or other is None:
-        return one is other
     # A branch shares the segments of an index until it builds it again. After that, only the definitions can be
     # compared.
-    return one.segments == other.segments or one == other
+    return one == other or (one is not None and other is not None and one.segments == other.segments)
 
 
 def _is_alike(one: IndexRecipe | None, other: IndexRecipe | None) -> bool:

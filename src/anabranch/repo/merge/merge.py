@@ -44,14 +44,6 @@ class BranchMerge:
     ff_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergedBranch:
-    """The result of a merge, and the published commit, if any."""
-
-    result: MergeResult
-    published: Published | None = None
-
-
 class _UpToDateError(Exception):
     """The target already has all commits of the source."""
 
@@ -80,14 +72,17 @@ def iter_conflicts(repo_store: RepoStore, request: BranchMerge) -> Iterator[Conf
             yield from request.combiner.iter_conflicts(request.combiner.plan(merger.sides(head)))
 
 
-def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
-    """Merge and publish. If the target moves concurrently, merge again on top of its new head."""
+def merge_branch(repo_store: RepoStore, request: BranchMerge) -> tuple[MergeResult, Published | None]:
+    """Merge and publish. If the target moves concurrently, merge again on top of its new head.
+
+    Return the result, and what this call published, if anything.
+    """
     merger = _BranchMerger(repo_store, request)
     head = merger.head
     # Before the merge, which may have conflicts with its own result.
     once = request.spec.once
     if once is not None and (earlier := repo_store.find_once(once, head)) is not None:
-        return MergedBranch(result=MergeResult(plan=merger.plan(head, None), commit=earlier))
+        return MergeResult(plan=merger.plan(head, None), commit=earlier), None
     try:
         published = publish(
             repo_store,
@@ -98,11 +93,10 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> MergedBranch:
             main=merger.main,
         )
     except _UpToDateError:
-        return MergedBranch(result=MergeResult(plan=merger.plan(repo_store.heads.get(request.combiner.branch), None)))
+        return MergeResult(plan=merger.plan(repo_store.heads.get(request.combiner.branch), None)), None
     if published.is_earlier:
-        return MergedBranch(result=MergeResult(plan=merger.plan(published.entry, None), commit=published.commit))
-    plan = merger.plan(merger.head, merger.combination)
-    return MergedBranch(result=MergeResult(plan=plan, commit=published.commit), published=published)
+        return MergeResult(plan=merger.plan(published.entry, None), commit=published.commit), None
+    return MergeResult(plan=merger.plan(merger.head, merger.combination), commit=published.commit), published
 
 
 class _BranchMerger:
@@ -199,16 +193,15 @@ class _BranchMerger:
         """
         target = self._target_on(head)
         ours, theirs = (self._repo_store.commits.tables_of(record) for record in (self._source, target))
-        bases = _TableBases(repo_store=self._repo_store, ancestry=self._ancestry, combiner=self._request.combiner)
         base: dict[TableKey, TableEntry] = {}
         for key in {*ours, *theirs, *self._former_keys(target)}:
             # Both sides may have renamed the table, and only its state in the base shows that these two are one.
             is_removed = key not in ours and key not in theirs
             if is_removed or not is_same_state(ours.get(key), theirs.get(key)):
-                found = bases.find(self._source, target, key)
+                found = self._find_base(self._source, target, key)
                 if found is not None:
                     base[key] = found
-        base = self._with_bases_of_renamed(bases, base, target)
+        base = self._with_bases_of_renamed(base, target)
         touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
         missing = {entry.dataset for entry in base.values()} - {ours[key].dataset for key in ours if key in touched}
         if missing:
@@ -219,7 +212,7 @@ class _BranchMerger:
         return sides
 
     def _with_bases_of_renamed(
-        self, bases: "_TableBases", found: dict[TableKey, TableEntry], target: CommitRecord
+        self, found: dict[TableKey, TableEntry], target: CommitRecord
     ) -> dict[TableKey, TableEntry]:
         """Return the bases, with those of tables that a live branch renamed and changed by the new name."""
         tables_of, config = self._repo_store.commits.tables_of, self._repo_store.config
@@ -229,7 +222,7 @@ class _BranchMerger:
         # By its old name, such a table would be the one of main, which may be newer than the state that was renamed.
         ours, theirs = (match_tables(config, found, tables_of(side)) for side in sides)
         renamed = {key for key in found if ours.get(key, key) != key or theirs.get(key, key) != key}
-        again = {key: bases.find(*sides, key, names=(ours.get(key), theirs.get(key))) for key in renamed}
+        again = {key: self._find_base(*sides, key, names=(ours.get(key), theirs.get(key))) for key in renamed}
         return {**found, **{key: entry for key, entry in again.items() if entry is not None}}
 
     def _former_keys(self, target: CommitRecord) -> set[TableKey]:
@@ -238,6 +231,82 @@ class _BranchMerger:
         ids = {base.graph_commit_id for base in self._ancestry.find_merge_bases(source, target)}
         ids |= {record.main_id for record in (source, target) if record.main_id is not None}
         return {key for commit_id in ids for key in commits.tables_of(commits.get(commit_id))}
+
+    def _find_base(
+        self,
+        source: CommitRecord,
+        target: CommitRecord,
+        key: TableKey,
+        *,
+        names: tuple[TableKey | None, TableKey | None] = (None, None),
+        like: TableEntry | None = None,
+    ) -> TableEntry | None:
+        """Return the base of a table, or None if no common ancestor has a table of that name.
+
+        `names` are the keys of the table on both sides, if it was renamed since the base. It may have another name in
+        some of its bases: it is the table of which `like` is a state.
+
+        If both sides were merged with each other before, a table may have several bases. These are merged into a
+        virtual base. A cell on which the bases disagree gets a value that neither has, so that the merge sees a change
+        on both sides.
+        """
+        bases = self._ancestry.find_table_bases(source, target, key, names=names)
+        like = like or next((base.entry for base in bases if base.entry is not None), None)
+        if like is None:
+            return None
+        first, *others = self._with_other_names(bases, source, target, key, like)
+        entry = first.entry
+        for other in others:
+            lower = self._find_base(self._record(other), self._record(first), key, like=like)
+            entry = self._merge_two(key, base=lower, source=other.entry, target=entry)
+        return entry
+
+    def _with_other_names(
+        self, bases: Sequence[TableBase], source: CommitRecord, target: CommitRecord, key: TableKey, like: TableEntry
+    ) -> list[TableBase]:
+        """Return the bases of a table, with the states that it has under another name in common ancestors."""
+        found = [base for base in bases if base.entry is not None]
+        known = {base.commit.graph_commit_id for base in found}
+        commits = [base.commit for base in bases]
+        # A base in which the table has another name seems to be older than one that has a table of this name.
+        if len(plain := self._ancestry.find_merge_bases(source, target)) > 1:
+            commits += plain
+        for commit in commits:
+            if commit.graph_commit_id not in known:
+                known.add(commit.graph_commit_id)
+                tables = self._repo_store.commits.tables_of(self._repo_store.commits.get(commit.graph_commit_id))
+                other = match_tables(self._repo_store.config, {key: like}, tables).get(key)
+                found += () if other is None else (TableBase(commit=commit, entry=tables[other]),)
+        return found or list(bases)
+
+    def _record(self, base: TableBase) -> CommitRecord:
+        return self._repo_store.commits.get(base.commit.graph_commit_id)
+
+    def _merge_two(
+        self, key: TableKey, *, base: TableEntry | None, source: TableEntry | None, target: TableEntry | None
+    ) -> TableEntry | None:
+        """Merge two states of a table into a third one, which is staged and never published."""
+        if source is None or target is None:
+            return source or target
+        if is_same_state(base, source) or is_same_state(source, target):
+            return target
+        if base is not None and source.dataset != target.dataset:
+            # Another table got this name on one of the sides. The rows of two tables must not be mixed.
+            return source if target.dataset == base.dataset else target
+        match = TableMatch(
+            key=key,
+            base=None if base is None else TableState(key, base),
+            source=TableState(key, source),
+            target=TableState(key, target),
+        )
+        # Where the ancestors disagree, the base gets a null, so that both sides count as changed there. With the value
+        # of one ancestor, a value that one side put back would be lost.
+        combiner = replace(self._request.combiner, resolution=_NEITHER)
+        combined = combiner.stage(MergeSteps(steps=(combiner.plan_table(match),)), {})
+        combined.conflicts.check_none(
+            f"the common base of '{key}', merged from several ancestors,", hint="change one side"
+        )
+        return combined.changes.get(key) or target
 
     def plan(self, head: LogEntry, combination: Combination | None) -> MergePlan:
         """Return the plan of a merge on a head. Without a combination the target is up to date."""
@@ -263,92 +332,6 @@ class _BranchMerger:
             conflicts=tuple(conflicts.first),
             strategy_gaps=conflicts.strategy_gaps,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TableBases:
-    """Finds the common base of a table of two commits.
-
-    If both sides were merged with each other before, a table may have several bases. These are merged into a virtual
-    base. A cell on which the bases disagree gets a value that neither has, so that the merge sees a change on both
-    sides.
-    """
-
-    repo_store: RepoStore
-    ancestry: Ancestry
-    combiner: Combiner
-
-    def find(
-        self,
-        source: CommitRecord,
-        target: CommitRecord,
-        key: TableKey,
-        *,
-        names: tuple[TableKey | None, TableKey | None] = (None, None),
-        like: TableEntry | None = None,
-    ) -> TableEntry | None:
-        """Return the base of a table, or None if no common ancestor has a table of that name.
-
-        `names` are the keys of the table on both sides, if it was renamed since the base. It may have another name in
-        some of its bases: it is the table of which `like` is a state.
-        """
-        bases = self.ancestry.find_table_bases(source, target, key, names=names)
-        like = like or next((base.entry for base in bases if base.entry is not None), None)
-        if like is None:
-            return None
-        first, *others = self._with_other_names(bases, source, target, key, like)
-        entry = first.entry
-        for other in others:
-            lower = self.find(self._record(other), self._record(first), key, like=like)
-            entry = self._merge_two(key, base=lower, source=other.entry, target=entry)
-        return entry
-
-    def _with_other_names(
-        self, bases: Sequence[TableBase], source: CommitRecord, target: CommitRecord, key: TableKey, like: TableEntry
-    ) -> list[TableBase]:
-        """Return the bases of a table, with the states that it has under another name in common ancestors."""
-        found = [base for base in bases if base.entry is not None]
-        known = {base.commit.graph_commit_id for base in found}
-        commits = [base.commit for base in bases]
-        # A base in which the table has another name seems to be older than one that has a table of this name.
-        if len(plain := self.ancestry.find_merge_bases(source, target)) > 1:
-            commits += plain
-        for commit in commits:
-            if commit.graph_commit_id not in known:
-                known.add(commit.graph_commit_id)
-                tables = self.repo_store.commits.tables_of(self.repo_store.commits.get(commit.graph_commit_id))
-                other = match_tables(self.repo_store.config, {key: like}, tables).get(key)
-                found += () if other is None else (TableBase(commit=commit, entry=tables[other]),)
-        return found or list(bases)
-
-    def _record(self, base: TableBase) -> CommitRecord:
-        return self.repo_store.commits.get(base.commit.graph_commit_id)
-
-    def _merge_two(
-        self, key: TableKey, *, base: TableEntry | None, source: TableEntry | None, target: TableEntry | None
-    ) -> TableEntry | None:
-        """Merge two states of a table into a third one, which is staged and never published."""
-        if source is None or target is None:
-            return source or target
-        if is_same_state(base, source) or is_same_state(source, target):
-            return target
-        if base is not None and source.dataset != target.dataset:
-            # Another table got this name on one of the sides. The rows of two tables must not be mixed.
-            return source if target.dataset == base.dataset else target
-        match = TableMatch(
-            key=key,
-            base=None if base is None else TableState(key, base),
-            source=TableState(key, source),
-            target=TableState(key, target),
-        )
-        # Where the ancestors disagree, the base gets a null, so that both sides count as changed there. With the value
-        # of one ancestor, a value that one side put back would be lost.
-        combiner = replace(self.combiner, resolution=_NEITHER)
-        combined = combiner.stage(MergeSteps(steps=(combiner.plan_table(match),)), {})
-        combined.conflicts.check_none(
-            f"the common base of '{key}', merged from several ancestors,", hint="change one side"
-        )
-        return combined.changes.get(key) or target
 
 
 def _neither(cells: Cells) -> pa.Array:

@@ -79,11 +79,8 @@ def _merge_structs(cells: Cells, decide: Decide) -> tuple[pa.Array, Mask]:
 # JSON
 
 
-class _Missing:
-    """Mark a member that an object does not have, which is not the same as null."""
-
-
-_MISSING = _Missing()
+# Marks a member that an object does not have, which is not the same as null.
+_MISSING = object()
 # The path of a clash, and the values of the base, the source and the target.
 _Clash = tuple[tuple[str, ...], tuple[Any, Any, Any]]
 

@@ -11,15 +11,7 @@ from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.apply import MergedTable
 from anabranch.repo.merge.conflicts import Conflict, ConflictLog, StrategyGap
 from anabranch.repo.merge.shapes import Shape
-from anabranch.repo.merge.steps import (
-    NO_ROWS,
-    KeepTable,
-    MatchedStep,
-    MergedIndices,
-    MergeTable,
-    ReplaceTable,
-    TableAction,
-)
+from anabranch.repo.merge.steps import NO_ROWS, KeepTable, MatchedStep, MergeTable, ReplaceTable, TableAction
 
 
 class MergeOutcome(StrEnum):
@@ -184,10 +176,12 @@ def table_plans(merged: Sequence[MergedTable], conflicts: ConflictLog) -> tuple[
 def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
     step = merged.step
     shape = step.shape if isinstance(step, MatchedStep) else Shape()
-    indices, has_rows = MergedIndices(), True
+    built: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    has_rows = True
     if isinstance(step, MergeTable):
-        indices, has_rows = step.indices, step.target.entry.rows + merged.counts.inserted > merged.counts.deleted
-    names = tuple(recipe.name for recipe in indices.built)
+        built, dropped = tuple(recipe.name for recipe in step.built_indices), step.dropped_indices
+        has_rows = step.target.entry.rows + merged.counts.inserted > merged.counts.deleted
     return TablePlan(
         table=str(step.key),
         action=step.action.value,
@@ -198,9 +192,9 @@ def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
         dropped_columns=shape.dropped,
         altered_columns=tuple(change.path for change in shape.altered),
         # Lance builds no index if there are no rows. It is recorded then.
-        built_indices=names if has_rows else (),
-        dropped_indices=indices.dropped,
-        wanted_indices=step.wanted if has_rows else names,
+        built_indices=built if has_rows else (),
+        dropped_indices=dropped,
+        wanted_indices=step.wanted if has_rows else built,
         # A conflict about the whole table is not in the log of its step.
         conflicts=conflicts.by_table.get(str(step.key), 0),
     )
@@ -210,5 +204,5 @@ def changes_table(merged: MergedTable) -> bool:
     """Return whether a merge changes a table of the target, including its name and its notes."""
     step = merged.step
     if isinstance(step, MergeTable):
-        return bool(merged.counts.total or step.indices.built) or step.changes_columns
+        return bool(merged.counts.total or step.built_indices) or step.changes_columns
     return not isinstance(step, KeepTable) or step.renamed_from is not None

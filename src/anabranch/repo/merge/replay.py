@@ -25,7 +25,6 @@ from anabranch.repo.log.entries import (
     CommitRecord,
     GraphCommit,
     LogEntry,
-    TableEntry,
     TableMap,
     is_same_state,
 )
@@ -39,7 +38,8 @@ from anabranch.repo.write.publish import Made, Published, move_branch
 from anabranch.repo.write.settle import settle_movement
 from anabranch.storage import in_parallel
 
-Tables = Mapping[TableKey, TableEntry | None]
+# What was published, None if nothing had to be done, and the new commits, oldest first.
+Replayed = tuple[Published | None, tuple[GraphCommit, ...]]
 _MAX_ATTEMPTS = 100
 
 
@@ -52,8 +52,8 @@ class Change:
     """
 
     commit: GraphCommit
-    before: Tables
-    after: Tables
+    before: Changes
+    after: Changes
     spec: CommitSpec
     sources: tuple[str, ...]
     followed: frozenset[TableKey] = frozenset()
@@ -84,25 +84,13 @@ class Replay(ABC):
         check_expected_head(head, self.expected_head)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """The new commits, oldest first, and what was published. That is None if nothing had to be done."""
-
-    published: Published | None
-    commits: tuple[GraphCommit, ...] = ()
-
-
 def check_expected_head(head: LogEntry, expected: str | None) -> None:
     """Raise WriteConflictError if a branch is not on the commit that the caller expects."""
-    _check_expected(f"branch '{head.branch}'", head.head.commit, expected, "expected_head")
+    check_expected(f"branch '{head.branch}'", head.head.commit, expected, "expected_head")
 
 
-def check_expected_source(name: str, commit: GraphCommit, expected: str | None) -> None:
-    """Raise WriteConflictError if the source of a merge is not on the commit that the caller expects."""
-    _check_expected(f"the source '{name}'", commit, expected, "expected_source")
-
-
-def _check_expected(what: str, commit: GraphCommit, expected: str | None, argument: str) -> None:
+def check_expected(what: str, commit: GraphCommit, expected: str | None, argument: str) -> None:
+    """Raise WriteConflictError if a ref is not on the commit that the caller passed as an argument."""
     if expected is not None and commit.graph_commit_id != expected:
         raise WriteConflictError(
             f"{what} is on commit {commit.graph_commit_id}, not on the expected {expected}",
@@ -161,10 +149,10 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
 
     entry = move_branch(repo_store, request.combiner.branch, decide, made=made, attempts=_MAX_ATTEMPTS)
     if not is_moved:
-        return Replayed(published=None)
+        return None, ()
     external = settle_movement(repo_store, entry)
     published = Published(entry=entry, commit=entry.head.commit, changes={}, external_writes=external)
-    return Replayed(published=published, commits=tuple(record.commit for record in made.commits))
+    return published, tuple(record.commit for record in made.commits)
 
 
 def nothing_to_change(branch: BranchName, changes: Sequence[Change]) -> InvalidInputError:
@@ -227,19 +215,17 @@ def apply_change(
     keys = {key for key in after if key not in moved}
     if not keys:
         return moved
-    return {**moved, **combiner.merge(_sides(change, keys, tables), what, hint=DECIDE)}
+    return {**moved, **combiner.merge(_sides(change, tables, keys), what, hint=DECIDE)}
 
 
-def _sides(change: Change, keys: Set[TableKey], target: TableMap) -> Sides:
-    base, source = (
-        {key: entry for key in keys if (entry := side.get(key)) is not None} for side in (change.before, change.after)
-    )
-    return Sides(base=base, source=source, target=target)
+def _sides(change: Change, target: TableMap, keys: Set[TableKey] | None = None) -> Sides:
+    keys = change.after.keys() if keys is None else keys
+    return Sides.of(keys, base=change.before, source=change.after, target=target)
 
 
 def check_resolvers(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> None:
     """Raise InvalidInputError if a resolver is for a table or column that no change and no table has."""
-    combiner.check_resolvers(*(_sides(change, change.after.keys(), tables) for change in changes))
+    combiner.check_resolvers(*(_sides(change, tables) for change in changes))
 
 
 # Without publishing anything
@@ -290,10 +276,9 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
 
     def steps() -> Iterator[tuple[Change, MergeSteps]]:
         tables, combiner = view.tables(repo_store.commits), request.combiner
-        if changes:
-            check_resolvers(tables, changes, combiner)
+        check_resolvers(tables, changes, combiner)
         for number, change in enumerate(changes, start=1):
-            planned = combiner.plan(_sides(change, change.after.keys(), tables))
+            planned = combiner.plan(_sides(change, tables))
             yield change, planned
             if number < len(changes):
                 staged = combiner.stage(planned, tables).changes
@@ -303,7 +288,7 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
         yield steps()
 
 
-def _movable(branch: BranchName, tables: TableMap, before: Tables, after: Tables) -> dict[TableKey, TableEntry | None]:
+def _movable(branch: BranchName, tables: TableMap, before: Changes, after: Changes) -> Changes:
     """Return the tables that are unchanged and only need a pointer to another version in a home of the branch."""
     unchanged = [key for key in after if is_same_state(tables.get(key), before[key])]
     # The version is in one of the branch's own homes, so that no data is copied.

@@ -64,7 +64,7 @@ class _RowMerger:
         self._schema = step.shape.lenient_schema(schema)
         self._key = step.key
         self._key_names = step.shape.matched_names
-        self._columns = step.columns
+        self._columns = step.shape.columns
         self._takes_whole_rows = step.has_same_schema or _have_same_columns(step)
         # Rows that a resolver keeps although one side deleted them. They have no row id, so they are written last.
         self.inserts_last: list[pa.Table] = []
@@ -141,9 +141,7 @@ class _RowMerger:
             yield from (RowChanges(conflicts=each) for each in conflicts)
             order = np.argsort(np.concatenate([np.flatnonzero(is_copied), np.flatnonzero(~is_copied)]))
             rows = pa.concat_tables([rows, merged]).take(pa.array(order)) if is_copied.any() else merged
-        counts = TableCounts(updated=int(is_changed.sum()))
-        if not counts.updated:
-            yield RowChanges(counts=counts)
+        if not is_changed.any():
             return
         ordered = (rows if is_changed.all() else rows.filter(pa.array(is_changed))).select(self._schema.names)
         # To combine the chunks of a column copies it, also if there is only one.
@@ -155,7 +153,8 @@ class _RowMerger:
             row_ids=row_ids[is_changed],
         )
         has_nulls = any(ordered.column(name).null_count for name in self._step.shape.strict_columns)
-        yield RowChanges(batch=batch, counts=counts, origin=found.filter(is_changed) if has_nulls else None)
+        origin = found.filter(is_changed) if has_nulls else None
+        yield RowChanges(batch=batch, counts=TableCounts(updated=len(batch.addresses)), origin=origin)
 
     def _merge_cells(self, found: ChangedRows) -> tuple[pa.Table, Mask, list[Unresolved]]:
         """Return the merged rows, which of them differ from the target, and the conflicts that are left."""
@@ -351,13 +350,12 @@ def _have_same_columns(step: MergeTable) -> bool:
     base, source = step.rows.base_of_source, step.rows.source
     if base is None or source is None:
         return False
-    sides = [dict(zip(schema.names, schema.types, strict=True)) for schema in (base.schema, source.schema)]
-    target = step.version_ref.row_schema
-    sides.append(dict(zip(target.names, target.types, strict=True)))
+    schemas = base.schema, source.schema, step.version_ref.row_schema
+    sides = [dict(zip(schema.names, schema.types, strict=True)) for schema in schemas]
     return all(
-        name is not None and side.get(name) == bytes_field(column.field).type
-        for column in step.columns
-        for side, name in zip(sides, (column.triple.base, column.triple.source, column.triple.target), strict=True)
+        side.get(name) == bytes_field(column.field).type
+        for column in step.shape.columns
+        for side, name in zip(sides, column.triple.sides, strict=True)
     )
 
 

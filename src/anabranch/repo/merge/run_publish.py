@@ -1,15 +1,9 @@
 """Publish the changes of a run as one commit of its target."""
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from anabranch.errors import (
-    AnabranchError,
-    BranchNotFoundError,
-    KeyConflictError,
-    StorageError,
-    WriteConflictError,
-)
+from anabranch.errors import AnabranchError, BranchNotFoundError, KeyConflictError, StorageError, WriteConflictError
 from anabranch.format import staging
 from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
@@ -38,12 +32,8 @@ from anabranch.repo.write.staged_table import append_again
 LoadCombiner = Callable[[BranchName], Combiner]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedRun:
-    """The commit of a run, if it changed anything, and what this call published, if anything."""
-
-    commit: GraphCommit | None
-    published: Published | None = None
+# The commit of a run, if it changed anything, and what this call published, if anything.
+PublishedRun = tuple[GraphCommit | None, Published | None]
 
 
 def publish_run(
@@ -65,15 +55,15 @@ def publish_run(
     entry, is_alone = _announce(repo_store, run_id)
     try:
         carrier = _Carrier(repo_store, entry, load_combiner)
-        done = _publish(repo_store, carrier, inspect=inspect, metadata=metadata)
+        commit, published = _publish(repo_store, carrier, inspect=inspect, metadata=metadata)
     except BaseException as err:
         late = _resume_run(repo_store, entry, err) if is_alone else None
         # An interrupt is raised even if the commit turned out to be published: the user wants to stop.
         if late is None or not isinstance(err, Exception):
             raise
-        done = PublishedRun(commit=late)
-    _close(repo_store, entry, done.commit, outcomes())
-    return done
+        commit, published = late, None
+    _close(repo_store, entry, commit, outcomes())
+    return commit, published
 
 
 def _close(
@@ -144,10 +134,10 @@ def _publish(
     target = _target_of(repo_store, entry)
     # An earlier publisher, perhaps one that died, may have put the commit without recording it in the run.
     if (earlier := runs.find_published(repo_store, entry, head=target)) is not None:
-        return PublishedRun(commit=earlier)
+        return earlier, None
     changes = carrier.carry(target)
     if not changes:
-        return PublishedRun(commit=None)
+        return None, None
     spec = CommitSpec(
         message=entry.state.description,
         kind=CommitKind.PUBLISH_RUN,
@@ -156,7 +146,7 @@ def _publish(
         once=runs.once_of(entry),
     )
     published = publish(repo_store, expected=target, changes=changes, spec=spec, rebase=carrier.carry)
-    return PublishedRun(commit=published.commit, published=None if published.is_earlier else published)
+    return published.commit, None if published.is_earlier else published
 
 
 class _Carrier:
@@ -192,12 +182,9 @@ class _Carrier:
 
     def _merge(self, keys: Set[TableKey], theirs: TableMap) -> Changes:
         """Merge the rows of tables that both the run and another writer changed since it started."""
-        base = {key: table for key in keys if (table := self._before.get(key)) is not None}
-        source = {key: table for key in keys if (table := self._mine[key]) is not None}
+        sides = Sides.of(keys, base=self._before, source=self._mine, target=theirs)
         combiner, what = self._load_combiner(self._target), f"run {self.entry.branch.run_id} on branch '{self._target}'"
-        return combiner.merge(
-            Sides(base=base, source=source, target=theirs), what, hint="start a new run on the new head"
-        )
+        return combiner.merge(sides, what, hint="start a new run on the new head")
 
     def _carry_table(self, key: TableKey, tables: TableMap, taken: Set[tuple[str, str | None]]) -> Changes:
         """Return the entry of a table on top of those of the target, or no change if its rows must be merged."""

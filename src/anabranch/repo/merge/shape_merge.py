@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
 
 import pyarrow as pa
 
@@ -13,7 +13,6 @@ from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.conflict_resolution import SchemaDecider
 from anabranch.repo.merge.shapes import MergedColumn, Shape, TableSide, TableSides, match_columns
 
-_Value = TypeVar("_Value")
 # Returns whether rows that changed since the base have new values in a column of a table.
 IsUsed = Callable[[TableSide, str], bool]
 
@@ -23,27 +22,15 @@ def merge_shapes(sides: TableSides, *, decider: SchemaDecider, is_used: IsUsed) 
 
     A column that one side dropped is a conflict only if the other side changed it, or if `is_used` returns True for it.
     """
-    if sides.are_same:
-        return _same_shape(sides.target)
     merger = _ShapeMerger(sides, decider, is_used)
-    for triple in match_columns(sides):
-        merger.merge_column(triple)
-    merger.make_names_unique()
+    if sides.are_same:
+        merger.keep_all()
+    else:
+        for triple in match_columns(sides):
+            merger.merge_column(triple)
+        merger.make_names_unique()
     merger.merge_keys()
     return merger.to_shape()
-
-
-def _same_shape(table: TableSide) -> Shape:
-    """Return the shape of a table whose columns and key no side changed."""
-    fields = map(_as_declared, table.schema)
-    columns = {
-        field.name: MergedColumn(
-            triple=ColumnTriple(base=field.name, source=field.name, target=field.name), field=field, before=field
-        )
-        for field in fields
-    }
-    key = tuple(columns[name].triple for name in table.primary_key)
-    return Shape(columns=tuple(columns.values()), primary_key=table.primary_key, key_candidates=(key,) if key else ())
 
 
 class _ShapeMerger:
@@ -68,6 +55,11 @@ class _ShapeMerger:
             conflicts=tuple(self._decider.conflicts),
         )
 
+    def keep_all(self) -> None:
+        for field in map(_as_declared, self._target.schema):
+            triple = ColumnTriple(base=field.name, source=field.name, target=field.name)
+            self._columns.append(MergedColumn(triple=triple, field=field, before=field))
+
     def merge_column(self, triple: ColumnTriple) -> None:
         if triple.source is None and triple.target is None:
             return
@@ -86,7 +78,7 @@ class _ShapeMerger:
         else:
             source, target = self._field(self._source, triple.source), self._field(self._target, triple.target)
             if source.type == target.type:
-                name = self._name_of_added(triple, source.name, target.name)
+                name = self._name_of_added(source.name, target.name)
                 # Rows of the side that allows nulls may have some.
                 self._keep(triple, target.with_name(name).with_nullable(source.nullable or target.nullable))
                 return
@@ -98,11 +90,12 @@ class _ShapeMerger:
             else:
                 self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
 
-    def _name_of_added(self, triple: ColumnTriple, source: str, target: str) -> str:
+    def _name_of_added(self, source: str, target: str) -> str:
         """Return the name of a column that both sides added. A side that has another name than at first renamed it."""
         if source == target:
             return target
-        first = first_names(self._sides.shared_ids(triple))
+        source_ids, target_ids = self._sides.column_ids
+        first = first_names(source_ids.get(source, frozenset()) & target_ids.get(target, frozenset()))
         if (source in first) is not (target in first):
             return target if source in first else source
         before = min(first) if len(first) == 1 else None
@@ -110,20 +103,17 @@ class _ShapeMerger:
         return source if wins == "source" else target
 
     def _merge_kept(self, triple: ColumnTriple) -> None:
-        base, source, target = (
-            self._field(self._base, triple.base),
-            self._field(self._source, triple.source),
-            self._field(self._target, triple.target),
-        )
-        name = self._pick("its name", base.name, source.name, target.name, column=base.name)
-        kind = self._pick("its type", base.type, source.type, target.type, column=base.name)
+        base, source, target = self._fields(triple)
+        pick = partial(self._decider.pick, column=base.name)
+        name = pick("both sides changed its name", base.name, source.name, target.name)
+        kind = pick("both sides changed its type", base.type, source.type, target.type)
         for maker, made, left in (("source", source, target), ("target", target, source)):
             # The column was dropped and added again under its name, so that a cast of the old values would fail or
             # make no sense.
             if kind == made.type and self._is_another(made, left):
                 self._replace(triple, name, maker=maker)
                 return
-        nullable = self._pick("its nulls", base.nullable, source.nullable, target.nullable, column=base.name)
+        nullable = pick("both sides changed its nulls", base.nullable, source.nullable, target.nullable)
         self._keep(triple, target.with_name(name).with_type(kind).with_nullable(nullable))
 
     def _is_another(self, made: pa.Field, left: pa.Field) -> bool:
@@ -139,12 +129,11 @@ class _ShapeMerger:
 
     def _replace(self, triple: ColumnTriple, name: str, *, maker: str) -> None:
         """Keep the column that one side created again, with all its values, unless the other side used the old one."""
-        base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
-        target = self._field(self._target, triple.target)
+        base, source, target = self._fields(triple)
         table, left = (self._target, target) if maker == "source" else (self._source, source)
         wins = maker
         # To replace a column that the other side has changed or written to would lose that without a conflict.
-        if self._is_changed(base, left) or self._is_used(table, left.name):
+        if base != left or self._is_used(table, left.name):
             texts = _text(base), _text(source), _text(target)
             wins = self._decider.decide(f"the {maker} made another column of it", texts, column=base.name)
         if wins == "target":
@@ -163,7 +152,7 @@ class _ShapeMerger:
         wins = lacks
         old_key = () if self._base is None else self._base.primary_key
         is_new_in_key = left.name in table.primary_key and base.name not in old_key
-        if self._is_changed(base, left) or is_new_in_key or self._is_used(table, left.name):
+        if base != left or is_new_in_key or self._is_used(table, left.name):
             # The other side has used the column since, and its values would be lost without a conflict.
             texts = _text(base), *((_text(left), None) if has == "source" else (None, _text(left)))
             wins = self._decider.decide(f"the {lacks} dropped it", texts, column=base.name)
@@ -250,22 +239,12 @@ class _ShapeMerger:
     def _complete(self, key: Sequence[ColumnTriple | None]) -> tuple[ColumnTriple, ...]:
         """Return the columns of a key, none if the result, the base or a side does not have one of them."""
         columns = tuple(column for column in key if column is not None)
-        sides = [(self._base, "base"), (self._source, "source"), (self._target, "target")]
-        names = [getattr(column, name) for column in columns for table, name in sides if table is not None]
+        names = {name for column in columns for name in (column.sides[1:] if self._base is None else column.sides)}
         return columns if len(columns) == len(key) and None not in names else ()
 
-    def _pick(self, what: str, base: _Value, source: _Value, target: _Value, *, column: str) -> _Value:
-        if source in (base, target):
-            return target
-        if target == base:
-            return source
-        texts = str(base), str(source), str(target)
-        wins = self._decider.decide(f"both sides changed {what}", texts, column=column)
-        return source if wins == "source" else target
-
-    @staticmethod
-    def _is_changed(before: pa.Field, after: pa.Field) -> bool:
-        return (before.name, before.type, before.nullable) != (after.name, after.type, after.nullable)
+    def _fields(self, triple: ColumnTriple) -> tuple[pa.Field, pa.Field, pa.Field]:
+        base, source = self._field(self._base, triple.base), self._field(self._source, triple.source)
+        return base, source, self._field(self._target, triple.target)
 
     @staticmethod
     def _field(table: TableSide | None, name: str | None) -> pa.Field:

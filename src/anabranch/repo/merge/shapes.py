@@ -49,7 +49,7 @@ class MergedColumn:
     def change(self) -> ColumnChange | None:
         """The change of the column of the target that makes it the column of the result."""
         before, field = self.before, self.field
-        if before is None or (before.name, before.type, before.nullable) == (field.name, field.type, field.nullable):
+        if before is None or before == field:
             return None
         return ColumnChange(
             path=before.name,
@@ -57,10 +57,6 @@ class MergedColumn:
             type=None if field.type == before.type else field.type,
             nullable=None if field.nullable == before.nullable else field.nullable,
         )
-
-
-# The identities of the columns of a table by name.
-ColumnIds = Mapping[str, frozenset[str]]
 
 
 _NO_DIFFERENCE = Difference(columns=(), older=(), newer=())
@@ -99,7 +95,7 @@ class TableSides:
         return self.base.primary_key == self.source.primary_key == self.target.primary_key
 
     @cached_property
-    def column_ids(self) -> tuple[ColumnIds, ColumnIds]:
+    def column_ids(self) -> tuple[Mapping[str, frozenset[str]], Mapping[str, frozenset[str]]]:
         """The identities of the columns of the source and the target. They are read when they are needed."""
         source, target = self.source.version_ref, self.target.version_ref
         if source.home.root != target.home.root:
@@ -111,11 +107,6 @@ class TableSides:
         """The recorded identities of the columns of the source and the target. Few columns have one."""
         source, target = self.source.version_ref.schema, self.target.version_ref.schema
         return noted_column_ids(source), noted_column_ids(target)
-
-    def shared_ids(self, triple: ColumnTriple) -> frozenset[str]:
-        """Return the identities that a column has on both sides."""
-        source, target = self.column_ids
-        return source.get(triple.source or "", frozenset()) & target.get(triple.target or "", frozenset())
 
 
 def match_columns(sides: TableSides) -> Iterator[ColumnTriple]:
@@ -225,8 +216,8 @@ class Shape:
     @property
     def new_constraints(self) -> tuple[str, ...]:
         """The columns of the result that become NOT NULL."""
-        altered = [change.name or change.path for change in self.altered if change.nullable is False]
-        return (*altered, *(new.name for new in self.added if not new.nullable))
+        strict = (column for column in self.columns if not column.field.nullable)
+        return tuple(column.name for column in strict if column.before is None or column.before.nullable)
 
     def with_defaults(self, without: Collection[str] = ()) -> "Shape":
         """Return the shape with the new columns filled that have a default which needs no other column.
@@ -316,8 +307,7 @@ def find_misfit(
         default = notes.columns.get(column.name, {}).get(DEFAULT, now.get(DEFAULT))
         if default is None:
             continue
-        name = column.triple.target
-        before = None if name is None else sides.target.schema.field(name)
+        before = column.before
         is_same = before is not None and (before.type, before.nullable) == (column.field.type, column.field.nullable)
         if not is_same or default != now.get(DEFAULT):
             defaults[column.name] = default
@@ -336,9 +326,8 @@ def defaults_of(sides: TableSides, column: MergedColumn) -> SideTexts:
 
 def _column_notes(sides: TableSides, column: MergedColumn) -> list[Mapping[str, str]]:
     """Return the notes of a column in the base, the source and the target."""
-    triple = column.triple
-    named = (sides.base, triple.base), (sides.source, triple.source), (sides.target, triple.target)
-    return [_of_column(table, name) for table, name in named]
+    tables = sides.base, sides.source, sides.target
+    return [_of_column(table, name) for table, name in zip(tables, column.triple.sides, strict=True)]
 
 
 def _merge_identity(sides: TableSides, column: MergedColumn) -> Notes:
@@ -369,9 +358,7 @@ def _merge(notes: Sequence[Mapping[str, str]], decider: SchemaDecider, *, column
     changed: dict[str, str | None] = {}
     for name in sorted({*base, *source}):
         values = base.get(name), source.get(name), target.get(name)
-        before, ours, theirs = values
-        if ours in (before, theirs):
-            continue
-        if theirs == before or decider.decide("both sides changed this note", values, column=column) == "source":
-            changed[name] = ours
+        merged = decider.pick("both sides changed this note", *values, column=column)
+        if merged != target.get(name):
+            changed[name] = merged
     return changed

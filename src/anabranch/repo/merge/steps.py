@@ -16,18 +16,10 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, is_same_state
 from anabranch.repo.merge.conflict_resolution import TableResolution
 from anabranch.repo.merge.conflicts import Conflict
-from anabranch.repo.merge.shapes import MergedColumn, MergedNotes, Shape
+from anabranch.repo.merge.shapes import MergedNotes, Shape
 from anabranch.repo.snapshot import Table
 
 NO_ROWS = TableCounts()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergedIndices:
-    """The indices to build over the merged rows, and the names of those to drop from the target."""
-
-    built: tuple[IndexRecipe, ...] = ()
-    dropped: tuple[str, ...] = ()
 
 
 class TableAction(StrEnum):
@@ -201,17 +193,14 @@ class MergeTable(MatchedStep):
     """
 
     notes: MergedNotes
-    indices: MergedIndices
+    built_indices: tuple[IndexRecipe, ...]
+    dropped_indices: tuple[str, ...]
     rows: RowMerge
     version_ref: VersionRef
     fragments: Mapping[int, int]
     resolution: TableResolution
     undecided_columns: frozenset[str] = frozenset()
     has_same_schema: bool = False
-
-    @property
-    def columns(self) -> tuple[MergedColumn, ...]:
-        return self.shape.columns
 
     @property
     def rows_read(self) -> int:
@@ -223,7 +212,7 @@ class MergeTable(MatchedStep):
         target, shape = self.match.target, self.shape
         if target.entry.primary_key != shape.primary_key or self.renamed_from:
             return True
-        return bool(shape.added or shape.dropped or shape.altered or self.notes or self.indices.dropped)
+        return bool(shape.added or shape.dropped or shape.altered or self.notes or self.dropped_indices)
 
 
 TableStep = AddTable | DropTable | RenameTable | KeepTable | ReplaceTable | MergeTable

@@ -8,12 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.errors import (
-    DestructiveChangeError,
-    InvalidSchemaError,
-    SchemaMismatchError,
-    WriteConflictError,
-)
+from anabranch.errors import DestructiveChangeError, InvalidSchemaError, SchemaMismatchError, WriteConflictError
 from anabranch.format import staging
 from anabranch.format.staging import DESCRIPTION, ColumnChange
 from anabranch.format.staging.incoming import cast_computed
@@ -180,9 +175,8 @@ def _check_defaults(tables: Iterable[TableSchema]) -> None:
 # Checks of the rows for a dry run. When a plan is applied, each staged step checks its rows itself.
 
 
-def _check_table(steps: Iterable[Step], tables: Mapping[str, Table], current: Mapping[TableKey, CurrentTable]) -> None:
+def _check_table(steps: list[Step], tables: Mapping[str, Table], current: Mapping[TableKey, CurrentTable]) -> None:
     """Raise SchemaMismatchError if the existing rows do not allow a step."""
-    steps = list(steps)
     # Nothing is staged yet, so the rows are in the table with the old name.
     key = next((step.was for step in steps if isinstance(step, RenameTable)), steps[0].table)
     if key not in current or any(isinstance(step, CreateTable) for step in steps):

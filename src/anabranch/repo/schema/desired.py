@@ -312,8 +312,13 @@ def _read_yaml(node: Any, numbers: Iterator[int], *, path: str = "", depth: int 
         case "sequence":
             items = enumerate(node.value)
             value = tuple(_read_yaml(item, numbers, path=f"{path}[{n}]", depth=depth + 1) for n, item in items)
+        case _ if node.tag == "tag:yaml.org,2002:null":
+            value = None
         case _:
-            value = _read_scalar(node)
+            text = str(node.value)
+            # A value with the tag `!!bool` may be any text.
+            is_boolean = node.tag == "tag:yaml.org,2002:bool" and text.lower() in _BOOLEANS
+            value = _BOOLEANS[text.lower()] if is_boolean else text
     return Node(path=path, line=node.start_mark.line + 1, value=value)
 
 
@@ -335,17 +340,6 @@ def _read_mapping(node: Any, numbers: Iterator[int], *, path: str, depth: int) -
             _read_yaml(item, numbers, path=_join(path, key.value), depth=depth + 1), line=here.line
         )
     return found
-
-
-def _read_scalar(node: Any) -> str | bool | None:
-    match node.tag.rpartition(":")[2]:
-        case "null":
-            return None
-        # A value with the tag `!!bool` may be any text.
-        case "bool" if node.value.lower() in _BOOLEANS:
-            return _BOOLEANS[node.value.lower()]
-        case _:
-            return str(node.value)
 
 
 def _parse_values(value: Any, *, path: str = "", depth: int = 0) -> Node:

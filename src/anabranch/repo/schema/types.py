@@ -10,9 +10,11 @@ from anabranch.hints import closest
 
 _NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 _OTHERS = ("string", "large_string", "binary", "large_binary", "date32", "date64", "null")
-_SIMPLE: dict[str, Callable[[], pa.DataType]] = {"bool": pa.bool_}
-_SIMPLE |= {name: getattr(pa, name) for name in (*_NUMBERS, *_OTHERS)}
-_NAMES = {make(): name for name, make in _SIMPLE.items()}
+_UNITS: dict[str, tuple[str, ...]] = {"timestamp": ("s", "ms", "us", "ns"), "duration": ("s", "ms", "us", "ns")}
+_UNITS |= {"time32": ("s", "ms"), "time64": ("us", "ns")}
+_TIMED = [f"{name}[{unit}]" for name, units in _UNITS.items() for unit in units]
+_SIMPLE = {name: pa.type_for_alias(name) for name in ("bool", *_NUMBERS, *_OTHERS, *_TIMED)}
+_NAMES = {kind: name for name, kind in _SIMPLE.items()}
 # Other spellings, most of them from Arrow.
 _ALIASES = {
     "boolean": "bool",
@@ -26,13 +28,10 @@ _ALIASES = {
     "date32[day]": "date32",
     "date64[ms]": "date64",
 }
-_UNITS: dict[str, tuple[str, ...]] = {"timestamp": ("s", "ms", "us", "ns"), "duration": ("s", "ms", "us", "ns")}
-_UNITS |= {"time32": ("s", "ms"), "time64": ("us", "ns")}
-_TIMED: dict[str, Callable[[str], pa.DataType]] = {"duration": pa.duration, "time32": pa.time32, "time64": pa.time64}
 _EXTENSIONS: dict[str, Callable[[], pa.DataType]] = {"arrow.json": pa.json_, "arrow.uuid": pa.uuid}
 # Suggestions for unknown types, by names that are similar or that other systems use.
 _SUGGESTIONS = {
-    **{name: name for name in (*_SIMPLE, "time32[ms]", "time64[us]", "duration[us]")},
+    **{name: name for name in ("bool", *_NUMBERS, *_OTHERS, "time32[ms]", "time64[us]", "duration[us]")},
     **dict.fromkeys(("int", "integer", "bigint", "long"), "int64"),
     **dict.fromkeys(("str", "text", "varchar", "char"), "string"),
     **dict.fromkeys(("decimal", "numeric"), "decimal(10, 2)"),
@@ -73,10 +72,7 @@ def canonical_type(text: str) -> str:
 
 def to_arrow(text: str) -> pa.DataType:
     """Parse a type. The spelling of Arrow is accepted, too."""
-    parser = _TypeParser(text.strip())
-    found = parser.read_type(depth=0)
-    parser.expect_end()
-    return found
+    return _TypeParser(text.strip()).read()
 
 
 def show_type(kind: pa.DataType) -> str:
@@ -92,8 +88,6 @@ def show_type(kind: pa.DataType) -> str:
         return f"decimal{'' if is_usual else kind.bit_width}({kind.precision}, {kind.scale})"
     if types.is_fixed_size_binary(kind):
         return f"fixed_size_binary({kind.byte_width})"
-    if types.is_timestamp(kind):
-        return f"timestamp[{kind.unit}]" if kind.tz is None else f"timestamp[{kind.unit}, tz={kind.tz}]"
     if types.is_dictionary(kind):
         return f"dictionary<{show_type(kind.index_type)}, {show_type(kind.value_type)}>"
     return _show_nested(kind) if types.is_nested(kind) else str(kind)
@@ -129,6 +123,12 @@ class _TypeParser:
         self._text = text
         self._position = 0
 
+    def read(self) -> pa.DataType:
+        found = self.read_type(depth=0)
+        if self._position < len(self._text):
+            raise self._unknown(self._text)
+        return found
+
     def read_type(self, *, depth: int) -> pa.DataType:
         """Parse the type at the current position."""
         if depth > _MAX_DEPTH:
@@ -154,15 +154,9 @@ class _TypeParser:
         # Arrow spells dates with their unit, which has only one value.
         suffix = self._take(r"\[(?:day|ms)\]") if name in {"date32", "date64"} else None
         known = _ALIASES.get(name + (suffix or ""), name + (suffix or ""))
-        if known in _SIMPLE:
-            return _SIMPLE[known]()
-        if known != name:
-            return to_arrow(known)
-        raise self._unknown(name)
-
-    def expect_end(self) -> None:
-        if self._position < len(self._text):
-            raise self._unknown(self._text)
+        if known not in _SIMPLE:
+            raise self._unknown(name)
+        return _SIMPLE[known]
 
     def _read_nested(self, name: str, *, depth: int) -> pa.DataType:
         self._expect("<", name)
@@ -245,11 +239,10 @@ class _TypeParser:
         inside = self._take(r"\[[^\]]*\]")
         unit, _, rest = (inside or "").strip("[]").partition(",")
         zone = re.fullmatch(r"\s*tz\s*=\s*([^\s=]+)\s*", rest) if rest else None
-        if unit.strip() not in _UNITS[name] or (rest and (zone is None or name != "timestamp")):
+        plain = _SIMPLE.get(f"{name}[{unit.strip()}]")
+        if plain is None or (rest and (zone is None or name != "timestamp")):
             raise self._unknown(name)
-        if name == "timestamp":
-            return pa.timestamp(unit.strip(), tz=zone.group(1) if zone else None)
-        return _TIMED[name](unit.strip())
+        return plain if zone is None else pa.timestamp(plain.unit, tz=zone.group(1))
 
     def _read_decimal(self, name: str) -> pa.DataType:
         inside = self._take(r"\(\s*\d+\s*(?:,\s*-?\d+\s*)?\)")
