@@ -23,13 +23,13 @@ from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
 from anabranch.format.layout.fragment_rows import read_deletion_file
 from anabranch.format.layout.listing import (
+    MANIFESTS,
     Layout,
     LayoutFile,
     LayoutKind,
     ManifestName,
     VersionKey,
     layout,
-    manifests_of,
 )
 from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest
 from anabranch.format.refs.ref_files import RefFile
@@ -94,7 +94,7 @@ class Inventory:
 def read_inventory(root: Home, *, progress: Progress = lambda *_: None) -> Inventory:
     """Read every branch, tag and version of a dataset; `progress` gets the number of versions read, and of all."""
     files = layout(root)
-    manifests = list(manifests_of(files).values())
+    manifests = _manifests_in(files)
     stale = in_parallel(lambda name: _stale_base(root.on(name)), files.branches)
     versions, damaged = _read_all(root, manifests, progress)
     return Inventory(
@@ -109,7 +109,8 @@ def read_inventory(root: Home, *, progress: Progress = lambda *_: None) -> Inven
 
 def read_partial_inventory(root: Home, files: Layout, versions: Collection[VersionKey]) -> Inventory:
     """Read some versions, each with its home, and the metadata of those homes, but not the tags."""
-    manifests = [file for key, file in manifests_of(files).items() if key in versions]
+    manifests = _manifests_in(files)
+    manifests = [file for file in manifests if (file.branch, ManifestName.parse(file.name).version) in versions]
     names = {branch for branch, _ in versions if branch is not None}.intersection(files.branches)
     readable, damaged = _read_all(root, manifests, lambda *_: None)
     return Inventory(
@@ -120,6 +121,11 @@ def read_partial_inventory(root: Home, files: Layout, versions: Collection[Versi
         damaged_manifests=damaged,
         stale_bases={},
     )
+
+
+def _manifests_in(files: Layout) -> list[LayoutFile]:
+    """Return all manifests. With two naming schemes in a folder, a version may have two, and either may be damaged."""
+    return [file for file in files.files if file.kind in MANIFESTS]
 
 
 def _read_all(
@@ -283,7 +289,8 @@ def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[Counter[str], 
     for folder, names in wanted.items():
         try:
             listed = list_entries(folder, root.storage_options)
-            sizes |= Counter({f"{folder}/{name}": listed[name].bytes for name in names & listed.keys()})
+            # Not with `|`, which would drop empty files: these are damaged, not missing.
+            sizes.update({f"{folder}/{name}": listed[name].bytes for name in names & listed.keys()})
         # An unreachable base is reported once, not as many missing files.
         except AnabranchError as err:
             unchecked[folder] = err.problem
