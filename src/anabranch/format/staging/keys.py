@@ -18,7 +18,7 @@ from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.fragments import copy_rows, write_rows
 from anabranch.format.staging.incoming import Rows, as_reader, cast_column, fit_rows, require_columns
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared, repeated_in
-from anabranch.format.staging.rows import Addresses, RowsChanged, replace_at
+from anabranch.format.staging.rows import Addresses, RowsChanged, give_ids, replace_at
 
 
 def are_surely_unique(rows: pa.Table) -> bool:
@@ -73,13 +73,9 @@ def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChang
     # Replaced rows come first, in the order of their addresses: the old row ids are given to the first rows.
     table = pa.concat_tables([_with_nulls(replaced, dataset), _with_nulls(fresh, dataset)])
     written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=iter(table.to_batches())))
+    moved = give_ids(dataset, written, matched.row_ids)
     return replace_at(
-        version_ref,
-        dataset,
-        written,
-        row_ids=matched.row_ids,
-        addresses=matched.addresses,
-        changed_columns=given.column_names,
+        version_ref, dataset, written, moved=moved, addresses=matched.addresses, changed_columns=given.column_names
     )
 
 
