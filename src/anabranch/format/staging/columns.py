@@ -1,5 +1,6 @@
 """Columns added, renamed, retyped and dropped; rows keep their ids and their other data files."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -116,9 +117,9 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
             changed = with_id_of(changed, field)
         # A cast column was added at the end. It takes the position of the old one, which this projection drops.
         after = after.replaced(changed) if cast is None else _moved(after, field, changed)
-    for field in after.fields:
-        if any(other.name == field.name for other in after.siblings(field)):
-            raise SchemaMismatchError(f"two columns would be called {field.name!r}", hint="choose another name")
+    for (_, name), count in Counter((field.parent, field.name) for field in after.fields).items():
+        if count > 1:
+            raise SchemaMismatchError(f"two columns would be called {name!r}", hint="choose another name")
     if after == before:
         return version_ref
     return stage(widened.open(), widened, lance.LanceOperation.Project(after.to_lance()))

@@ -15,7 +15,7 @@ from anabranch.format.arrow_types import read_blobs
 from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import iter_batches
 from anabranch.format.staging.expressions import quoted_column
-from anabranch.format.staging.fragments import copy_rows, write_rows
+from anabranch.format.staging.fragments import FragmentOutline, copy_rows, write_rows
 from anabranch.format.staging.incoming import Rows, as_reader, cast_column, fit_rows, require_columns
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared, repeated_in
 from anabranch.format.staging.rows import Addresses, RowsChanged, give_ids, replace_at
@@ -191,15 +191,9 @@ def _repeated_keys(count: int, example: Mapping[str, Any]) -> KeyConflictError:
 
 def _unshared(dataset: lance.LanceDataset, other: lance.LanceDataset) -> list[lance.LanceFragment]:
     """The fragments that another version does not have with the same rows."""
-
-    def rows_of(fragment: lance.LanceFragment) -> tuple[object, ...]:
-        # A fragment is its files: different versions may give different ones the same id.
-        found = fragment.metadata
-        deleted = found.deletion_file
-        return (*(file.path for file in found.files), deleted and deleted.path(found.id))
-
-    known = {rows_of(fragment) for fragment in other.get_fragments()}
-    return [fragment for fragment in dataset.get_fragments() if rows_of(fragment) not in known]
+    # A fragment is its files: different versions may give different ones the same id.
+    known = {FragmentOutline.of(fragment.metadata) for fragment in other.get_fragments()}
+    return [found for found in dataset.get_fragments() if FragmentOutline.of(found.metadata) not in known]
 
 
 def _match(

@@ -23,7 +23,14 @@ from anabranch.format.staging.expressions import (
     quoted_column,
 )
 from anabranch.format.staging.fields import family_ids
-from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_written, require_same_fields, write_rows
+from anabranch.format.staging.fragments import (
+    FragmentOutline,
+    WrittenFragment,
+    as_metadata,
+    as_written,
+    require_same_fields,
+    write_rows,
+)
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
 from anabranch.format.staging.manifests import stage, stage_rows
 
@@ -172,12 +179,17 @@ def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> Non
     dataset = now.open()
     after = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     owners = np.unique(addresses >> np.uint64(32)).tolist()
+    outlines = {
+        owner: [FragmentOutline.of(fragments[owner].metadata) for fragments in (before, after)]
+        for owner in owners
+        if owner in after
+    }
     # An address is a fragment and an offset. If the fragment has other files, for example after a compaction, it names
     # another row.
-    if any(owner not in after or _files(before[owner]) != _files(after[owner]) for owner in owners):
+    if len(outlines) < len(owners) or any(old.files != new.files for old, new in outlines.values()):
         raise _changed_rows()
     # Only fragments with other deletions than before may have lost rows, and are read.
-    changed = [after[owner] for owner in owners if _deletions(before[owner]) != _deletions(after[owner])]
+    changed = [after[owner] for owner, (old, new) in outlines.items() if old.deletion != new.deletion]
     if not changed:
         return
     batches = iter_batches(dataset, columns=[], fragments=changed, with_row_address=True)
@@ -185,15 +197,6 @@ def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> Non
     inside = np.isin(addresses >> np.uint64(32), [fragment.fragment_id for fragment in changed])
     if not np.isin(addresses[inside], left).all():
         raise _changed_rows()
-
-
-def _files(fragment: lance.LanceFragment) -> tuple[str, ...]:
-    return tuple(file.path for file in fragment.metadata.files)
-
-
-def _deletions(fragment: lance.LanceFragment) -> str | None:
-    file = fragment.metadata.deletion_file
-    return None if file is None else str(file.path(fragment.fragment_id))
 
 
 def _changed_rows() -> WriteConflictError:
