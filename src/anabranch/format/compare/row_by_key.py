@@ -92,9 +92,9 @@ def _find_in_all(version_ref: VersionRef, key: Mapping[str, Any], contents: Cont
 
     After many small commits, a search would open thousands of fragments of a few rows, which takes most of its time.
     """
-    indices = () if len(contents.fragments) < _MANY_FRAGMENTS else version_ref.open().describe_indices()
-    has_index = any(not key.keys().isdisjoint(index.field_names) for index in indices)
-    if len(contents.fragments) < _MANY_FRAGMENTS or has_index:
+    if len(contents.fragments) < _MANY_FRAGMENTS or any(
+        not key.keys().isdisjoint(index.field_names) for index in version_ref.open().describe_indices()
+    ):
         return _find(version_ref, key, with_address=True)
     wanted = {name: _typed(version_ref.schema, name, value) for name, value in key.items()}
     known = _small_keys(version_ref, list(key))

@@ -172,13 +172,6 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
     return True
 
 
-def repair_newest(home: Home, shown: int) -> None:
-    """Replace the newest ordinary manifest of a home if it was cut off, before Lance opens it."""
-    number = newest_version(home)
-    if number:
-        replace_damaged(home, number, shown)
-
-
 def find_shown(home: Home, version: int) -> int | None:
     """Return the newest ordinary version that shows a staged one, if there is one."""
     numbers = range(newest_version(home), 0, -1)

@@ -29,7 +29,6 @@ from anabranch.format.staging.manifests import (
     get_manifest,
     newest_version,
     refuse_external,
-    repair_newest,
     replace_damaged,
     restored_version,
 )
@@ -290,9 +289,9 @@ def fork(source: VersionRef, branch: str) -> Home:
 
     target = source.home.on(branch)
     refuse_links(target.root, *target.folders)
-    if source.is_staged:
-        # The newest version of the home is opened below. A manifest that a power loss cut off would stop the fork.
-        repair_newest(source.home, source.version)
+    # The newest version of the home is opened below. A manifest that a power loss cut off would stop the fork.
+    if source.is_staged and (newest := newest_version(source.home)):
+        replace_damaged(source.home, newest, source.version)
     head = source.open() if not source.is_staged else source.home.open()
     parent = read_parent(source.home)
     clone_version(source.home, source.version, branch)
