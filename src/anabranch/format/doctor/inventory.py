@@ -168,25 +168,21 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
         # Not opened: Lance would read the files of the original dataset and find them in order.
         if about.stale_base is not None:
             return about
-        return _with_contents(about, home, reader.parse(data, branch=file.branch, path=file.path).files)
+        files = reader.parse(data, branch=file.branch, path=file.path).files
+        dataset = home.open(version)
+        with home.errors():
+            about = replace(about, files=files, rows=int(dataset.count_rows()))
+        if home.branch is not None:
+            # The transaction that records the origin may be gone, and then it is not known.
+            with suppress(AnabranchError):
+                about = replace(about, cloned_from=find_origin(home, dataset))
+        return about
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
         # A missing data file raises the same error, so the manifest itself is looked up.
         is_gone = isinstance(err, NotFoundError) and root.store().find_info(file.path) is None
         return None if is_gone else err.problem
-
-
-def _with_contents(about: VersionFacts, home: Home, files: tuple[NeededFile, ...]) -> VersionFacts:
-    """Return all facts about a version that may be opened."""
-    dataset = home.open(about.version)
-    with home.errors():
-        rows = int(dataset.count_rows())
-    origin = None
-    # The transaction that records the origin may be gone, and then it is not known.
-    with suppress(AnabranchError):
-        origin = find_origin(home, dataset) if home.branch is not None else None
-    return replace(about, files=files, cloned_from=origin, rows=rows)
 
 
 def _stale_base(home: Home, bases: tuple[BasePath, ...] | None = None) -> str | None:

@@ -297,7 +297,14 @@ def fork(source: VersionRef, branch: str) -> Home:
     clone_version(source.home, source.version, branch)
     if source.is_staged:
         give_ordinary_version(target, source.version, head.version, source=source.home)
-    _check(target, source, head.version)
+    made = target.open()
+    expected = Origin(branch=source.home.branch, version=source.version)
+    # Of two forks of one name, the ref of one and the manifest of the other may be left.
+    if made.version != head.version or find_origin(target, made) != expected:
+        raise CorruptError(
+            f"the branch {branch!r} did not become a fork of version {source.version}",
+            hint="fork again under another name",
+        )
     put_branch(source.home, source.version, branch, first=head.version, parent=parent)
     return target
 
@@ -319,14 +326,3 @@ def give_ordinary_version(target: Home, staged: int, number: int, *, source: Hom
     # Not durable here: the caller syncs it together with what refers to it.
     if not put_once(store, ordinary, manifest, durable=False):
         raise BranchExistsError(f"another process is creating the branch {target.branch!r}", hint="choose another name")
-
-
-def _check(target: Home, source: VersionRef, number: int) -> None:
-    made = target.open()
-    expected = Origin(branch=source.home.branch, version=source.version)
-    # Of two forks of one name, the ref of one and the manifest of the other may be left.
-    if made.version != number or find_origin(target, made) != expected:
-        raise CorruptError(
-            f"the branch {target.branch!r} did not become a fork of version {source.version}",
-            hint="fork again under another name",
-        )
