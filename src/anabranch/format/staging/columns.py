@@ -16,7 +16,7 @@ from anabranch.format.staging.expressions import (
     default_expression,
     enclosed,
     expression_errors,
-    find_constant,
+    find_default,
 )
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
@@ -269,13 +269,14 @@ def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[
     for name, expression in defaults.items():
         try:
             kind = (known or computed_types(dataset, {name: expression})).field(name).type
-            _check(schema.field(name), expression, kind)
+            _check(schema, name, expression, kind)
         except InvalidInputError as err:
             return name, err
     return None
 
 
-def _check(field: pa.Field, expression: str, planned: pa.DataType) -> None:
+def _check(schema: pa.Schema, name: str, expression: str, planned: pa.DataType) -> None:
+    field = schema.field(name).with_metadata({DEFAULT: expression})
     is_time = pa.types.is_timestamp(field.type)
     # Text and other times are brought into the column's own unit and zone; a number would be a moment of 1970.
     if is_time and (pa.types.is_integer(planned) or pa.types.is_floating(planned)):
@@ -285,7 +286,7 @@ def _check(field: pa.Field, expression: str, planned: pa.DataType) -> None:
         )
     if not is_time:
         require_computable(planned, field)
-    compute = find_constant(default_expression(expression, field.type))
+    compute = find_default(field, columns=schema.names)
     # The type may fit and the value not, such as 300 for int8. A constant is computed now, before it fails in an
     # append.
     if compute is not None:

@@ -61,7 +61,7 @@ class RowBatch:
 
 def delete(version_ref: VersionRef, predicate: str) -> RowsChanged:
     """Stage the table without the rows for which the predicate is true."""
-    return _delete_at(version_ref, find_rows(version_ref, predicate), predicate=predicate)
+    return delete_rows(version_ref, find_rows(version_ref, predicate), predicate=predicate)
 
 
 def find_rows(version_ref: VersionRef, predicate: str) -> Addresses:
@@ -153,11 +153,6 @@ def write_moved_rows(
     return as_written(version_ref, dataset, written)
 
 
-def delete_rows(version_ref: VersionRef, addresses: Addresses) -> VersionRef:
-    """Stage the table without the rows at these addresses."""
-    return _delete_at(version_ref, addresses, predicate=_BY_ADDRESS).version_ref
-
-
 def replace_written(
     version_ref: VersionRef, *, addresses: Addresses, moved: Sequence[WrittenFragment], fresh: Sequence[WrittenFragment]
 ) -> VersionRef:
@@ -219,7 +214,7 @@ def give_ids(dataset: lance.LanceDataset, written: Sequence[FragmentMetadata], r
     return len(row_ids)
 
 
-def _delete_at(version_ref: VersionRef, addresses: Addresses, *, predicate: str) -> RowsChanged:
+def delete_rows(version_ref: VersionRef, addresses: Addresses, *, predicate: str = _BY_ADDRESS) -> RowsChanged:
     """Stage the table without the rows at these addresses; the predicate is only noted in the transaction."""
     if not len(addresses):
         return RowsChanged(version_ref=version_ref)
@@ -274,7 +269,7 @@ def replace_at(
 
 
 def join_addresses(parts: Sequence[Addresses]) -> Addresses:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
+    return np.concatenate(parts) if parts else _NOWHERE
 
 
 def _cut(

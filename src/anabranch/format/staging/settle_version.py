@@ -23,10 +23,10 @@ from anabranch.format.staging.manifests import (
     SETTLED_FROM,
     Manifest,
     Origin,
-    find_external,
     find_manifest,
     find_origin,
     get_manifest,
+    list_external_versions,
     newest_version,
     refuse_external,
     replace_damaged,
@@ -213,7 +213,7 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
     if (settled := _SETTLED.find((home, published))) is not None:
         return settled
     newest = _find_newest(home, published, at_least=since).version
-    external = find_external(home, since=since, until=newest)
+    external = list_external_versions(home, since=since, until=newest)
     # Not beyond the first external version: `prepare_settle` must find it after the head that it expects.
     return external[0] - 1 if external else newest
 
