@@ -180,8 +180,9 @@ def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> Non
         if owner in after
     }
     # An address is a fragment and an offset. If the fragment has other files, for example after a compaction, it names
-    # another row.
-    if len(outlines) < len(owners) or any(old.files != new.files for old, new in outlines.values()):
+    # another row. An overlay replaces values of the same row.
+    kept = [old._replace(deletion=None) == new._replace(deletion=None) for old, new in outlines.values()]
+    if len(outlines) < len(owners) or not all(kept):
         raise _changed_rows()
     # Only fragments with other deletions than before may have lost rows, and are read.
     changed = [after[owner] for owner, (old, new) in outlines.items() if old.deletion != new.deletion]
