@@ -2,10 +2,10 @@
 
 import json
 from typing import Any
+from zlib import crc32
 
 from anabranch.repo.log.numbered import NumberedLog
 from anabranch.storage import ObjectStore
-from anabranch.storage.documents import seal
 
 
 class _NoStore:
@@ -26,7 +26,8 @@ def with_fields(data: bytes, **changes: Any) -> bytes:
 def sealed(fields: dict[str, Any]) -> bytes:
     """Fields as a writer of this release stores them."""
     kept = {name: value for name, value in fields.items() if name != "~crc"}
-    return seal(json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+    body = json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False).removesuffix("}").encode()
+    return body + b',"~crc":"%08x"}' % crc32(body)
 
 
 def unsealed(data: bytes, *, format: int = 2) -> bytes:  # noqa: A002 - the name of the field

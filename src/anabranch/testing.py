@@ -142,9 +142,6 @@ class WrappedStore(ObjectStore):
     def delete(self, path: str) -> None:
         self._request("delete", path, lambda: self._inner.delete(path))
 
-    def copy(self, source: str, target: str) -> None:
-        self._request("copy", source, lambda: self._inner.copy(source, target))
-
 
 class CountingStore(WrappedStore):
     """Count the requests by operation and remember their paths."""

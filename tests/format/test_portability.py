@@ -17,7 +17,7 @@ from anabranch.format.bases import check_bases
 from anabranch.format.clone.clone import shallow_clone
 from anabranch.format.clone.relocate import relocate
 from anabranch.format.home import Home
-from anabranch.storage import open_store
+from anabranch.storage import copy_between, open_store
 from tests.conftest import Location
 
 BRANCHES = ("dev", "feature/x", "feature/of-dev")
@@ -245,7 +245,7 @@ def test_a_dataset_copied_object_by_object_is_relocated(location: Location) -> N
     made = lived_in(location / "old.lance", location.storage_options)
     whole = open_store(location.root, location.storage_options)
     for found in list(whole.list("old.lance")):
-        whole.copy(found.path, found.path.replace("old.lance", "new.lance", 1))
+        copy_between(whole, found.path, whole, found.path.replace("old.lance", "new.lance", 1))
     new = location / "new.lance"
     with pytest.raises(StaleBaseError):
         check_bases(made.home(new, "dev"))

@@ -40,7 +40,6 @@ REQUESTS: dict[str, Callable[[ObjectStore], object]] = {
     "list": lambda store: list(store.list()),
     "list_folders": lambda store: store.list_folders(),
     "delete": lambda store: store.delete("x"),
-    "copy": lambda store: store.copy("x", "y"),
 }
 
 

@@ -110,30 +110,19 @@ def test_deleting_removes_one_object_and_never_minds_a_missing_one(store: Object
 
 
 @pytest.mark.s3
-def test_a_copy_is_an_object_of_its_own(store: ObjectStore) -> None:
-    store.put("a", b"one")
-    store.copy("a", "b/c")
-    store.put("a", b"two")
-    assert store.get("b/c") == b"one"
-    store.copy("a", "b/c")
-    assert store.get("b/c") == b"two"
-
-
-@pytest.mark.s3
 def test_a_missing_object_is_not_found_by_name(store: ObjectStore) -> None:
     store.put("there", b"")
     for request in (
         lambda: store.get("a/b"),
         lambda: store.head("a/b"),
         lambda: next(store.stream("a/b")),
-        lambda: store.copy("a/b", "c"),
     ):
         with pytest.raises(ObjectNotFoundError, match=f"there is no object '{store.uri}/a/b'; check the path"):
             request()
 
 
 def test_nothing_is_found_in_a_folder_that_is_not_there(store: ObjectStore) -> None:
-    for request in (lambda: store.get("a"), lambda: store.head("a"), lambda: store.copy("a", "b")):
+    for request in (lambda: store.get("a"), lambda: store.head("a")):
         with pytest.raises(ObjectNotFoundError, match="there is no object"):
             request()
     store.delete("a")
@@ -151,8 +140,6 @@ def test_no_path_leaves_the_root(store: ObjectStore, path: str) -> None:
         lambda: store.put_if_absent(path, b"x"),
         lambda: store.put_stream(path, iter([b"x"])),
         lambda: store.delete(path),
-        lambda: store.copy("a", path),
-        lambda: store.copy(path, "b"),
     ]
     for request in requests:
         with pytest.raises(InvalidPathError):

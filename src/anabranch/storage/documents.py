@@ -69,12 +69,6 @@ def load(data: bytes, *, path: str) -> dict[str, Any]:
     return fields
 
 
-def seal(data: bytes) -> bytes:
-    """Add the checksum to an encoded, non-empty JSON object."""
-    body = data.removesuffix(b"}")
-    return body + _MARK % crc32(body)
-
-
 def is_sealed(data: bytes) -> bool:
     """Return whether an object ends with the checksum of its content."""
     return data[-_LENGTH:] == _MARK % crc32(memoryview(data)[:-_LENGTH])

@@ -198,11 +198,6 @@ class ObjectStore:
         except ObjectNotFoundError:
             return
 
-    def copy(self, source: str, target: str) -> None:
-        # The inner one comes first: a missing object is the source.
-        with self._errors(target), self._errors(source):
-            obstore.copy(self._backend, source, target)
-
     @cached_property
     def _backend(self) -> ObstoreStore:
         try:

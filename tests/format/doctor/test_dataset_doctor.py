@@ -435,6 +435,14 @@ def test_a_damaged_manifest_is_reported(home: Home, damage: bytes | None) -> Non
     assert "version 3 of branch 'dev'" in finding.explanation
 
 
+def test_a_damaged_manifest_is_reported_beside_one_with_an_old_name(home: Home) -> None:
+    home.store().put("_versions/2.manifest", home.store().get(manifest_path(2)))
+    home.store().put(manifest_path(2), b"noise" * 50)
+    found = {(finding.kind, finding.subject) for finding in doctor(home).findings}
+    assert (FindingKind.DAMAGED_MANIFEST, manifest_path(2)) in found
+    assert (FindingKind.STRAY_MANIFEST, "_versions/2.manifest") in found
+
+
 def test_a_manifest_under_the_wrong_name_is_reported(home: Home) -> None:
     home.store().put(manifest_path(9), home.store().get(manifest_path(2)))
     finding = only(doctor(home))
@@ -510,6 +518,16 @@ def test_bases_and_clones_are_healthy_until_a_file_elsewhere_is_missing(home: Ho
         missing = f"{location / name}/{info.path}"
         for one in (home, clone):
             assert (FindingKind.MISSING_DATA_FILE, missing) in {(f.kind, f.subject) for f in doctor(one).findings}
+
+
+def test_an_empty_file_in_a_base_is_damaged_and_not_missing(home: Home, location: Location) -> None:
+    add_base(home, location / "cold", name="cold")
+    append_to_base(home, rows(8), base="cold")
+    elsewhere = open_store(location / "cold", location.storage_options)
+    (info,) = elsewhere.list()
+    elsewhere.put(info.path, b"")
+    finding = only(doctor(home))
+    assert (finding.kind, finding.subject) == (FindingKind.WRONG_SIZE, f"{location / 'cold'}/{info.path}")
 
 
 def test_a_base_that_cannot_be_asked_is_reported(tmp_path: Path) -> None:

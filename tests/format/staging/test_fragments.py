@@ -1,11 +1,9 @@
 """Append and overwrite, and fragments that travel."""
 
-import json
 import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 
-import lance
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
@@ -13,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.errors import (
-    BaseNotFoundError,
     DatasetExistsError,
     InvalidInputError,
     InvalidNameError,
@@ -243,24 +240,6 @@ def test_fragments_are_refused_where_base_paths_differ(location: Location) -> No
     other = replace(written, fingerprint=replace(written.fingerprint, base_paths="other"))
     with pytest.raises(SchemaMismatchError, match="other base paths"):
         append_fragments(version_ref, [other])
-
-
-def test_fragments_go_to_the_named_base(location: Location) -> None:
-    version_ref = new_table(location)
-    dataset = version_ref.open()
-    dataset.add_bases([lance.DatasetBasePath(location / "cold", name="cold", is_dataset_root=False)])
-    version_ref = VersionRef(home=version_ref.home, version=version_ref.home.open().version)
-    written = write_fragments(version_ref, rows([1, 2]), base="cold")
-    (file,) = json.loads(written[0].metadata)["files"]
-    assert file["base_id"] in version_ref.open().base_paths()
-    assert ids(append_fragments(version_ref, written)) == [1, 2]
-    with pytest.raises(BaseNotFoundError, match="no base 'warm'"):
-        write_fragments(version_ref, rows([3]), base="warm")
-    on_branch = fork(version_ref, "dev/1")
-    with pytest.raises(InvalidInputError, match="into its dataset's root"):
-        write_fragments(
-            VersionRef(home=on_branch, version=on_branch.open().version), rows([3]), base=version_ref.home.root
-        )
 
 
 def test_overwrite_brings_its_own_schema_and_new_row_ids(location: Location) -> None:

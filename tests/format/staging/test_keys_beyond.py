@@ -1,11 +1,13 @@
 """Keys looked for only in the rows that another version does not have."""
 
 import pyarrow as pa
+import pytest
 
 from anabranch.format import staging
 from anabranch.format.home import Home
 from anabranch.format.staging import VersionRef
 from tests.conftest import Location
+from tests.format.overlays import ENABLE, add_overlay
 
 
 def numbers(*ids: int) -> pa.Table:
@@ -27,6 +29,16 @@ def found(version_ref: VersionRef, *ids: int, beyond: VersionRef) -> list[int]:
 def test_same_version_has_nothing_beyond_itself(location: Location) -> None:
     version_ref = base(location)
     assert found(version_ref, 1, 2, 3, beyond=version_ref) == []
+
+
+def test_key_that_an_overlay_gave_to_a_row_is_found(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENABLE, "1")
+    home = base(location).home
+    home.open().insert(numbers(1, 2))
+    before = VersionRef(home=home, version=home.head_version())
+    add_overlay(home, "id", {0: 50})
+    after = VersionRef(home=home, version=home.head_version())
+    assert found(after, 50, beyond=before) == [50]
 
 
 def test_keys_in_appended_rows_are_found(location: Location) -> None:

@@ -14,11 +14,14 @@ from anabranch.errors import (
     InvalidInputError,
     SchemaMismatchError,
     StorageError,
+    WriteConflictError,
 )
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import is_data_file
 from anabranch.format.staging import (
+    Addresses,
     IndexKind,
+    RowBatch,
     RowsChanged,
     VersionRef,
     append,
@@ -27,11 +30,14 @@ from anabranch.format.staging import (
     delete,
     fork,
     index,
+    replace_rows,
+    require_rows,
     update,
     upsert,
     write_moved_rows,
 )
 from tests.conftest import Location
+from tests.format.overlays import ENABLE, add_overlay
 from tests.format.staging.tables import contents, ids, new_table, raw, row_ids, rows
 
 
@@ -65,6 +71,41 @@ def test_appended_files_with_row_ids_give_no_others_to_their_rows(location: Loca
     appended = append(append_fragments(left, moved), rows([60]))
     assert ids(appended) == [0, 3, 50, 51, 52, 60]
     assert row_ids(appended) == {0: 0, 3: 3, 50: 1, 51: 4, 52: 2, 60: 5}
+
+
+@pytest.mark.parametrize("kind", [None, IndexKind.BTREE])
+def test_replaced_and_new_rows_are_written_together(location: Location, kind: IndexKind | None) -> None:
+    version_ref = new_table(location, range(5))
+    version_ref = version_ref if kind is None else index(version_ref, "id", kind)
+    changed = [
+        RowBatch(rows=rows([3, 1]), addresses=addresses([3, 1]), row_ids=addresses([3, 1])),
+        RowBatch(rows=None, addresses=addresses([4])),
+        RowBatch(rows=rows([50])),
+        RowBatch(rows=rows([51])),
+    ]
+    replaced = replace_rows(version_ref, changed)
+    assert (replaced.inserted, replaced.updated, replaced.deleted) == (2, 2, 1)
+    assert replaced.version_ref.count_fragments() == 2
+    assert row_ids(replaced.version_ref) == {0: 0, 1: 1, 2: 2, 3: 3, 50: 5, 51: 6}
+    assert [ids(replaced.version_ref, f"id = {key}") for key in (1, 4, 51)] == [[1], [], [51]]
+
+
+def test_rows_with_other_values_by_an_overlay_are_changed_rows(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENABLE, "1")
+    home = new_table(location, range(5)).home
+    home.open().insert(rows(range(5)))
+    before = VersionRef(home=home, version=home.head_version())
+    add_overlay(home, "v", {2: 9.0}, fragment=0)
+    after = VersionRef(home=home, version=home.head_version())
+    require_rows(before, before, addresses([2]))
+    with pytest.raises(WriteConflictError):
+        require_rows(before, after, addresses([2]))
+
+
+def addresses(numbers: list[int]) -> Addresses:
+    return np.array(numbers, dtype=np.uint64)
 
 
 def test_deleting_nothing_returns_the_same_version(location: Location) -> None:

@@ -313,7 +313,7 @@ def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
     copied = staged.open()
     gone = join_addresses(list(_iter_deleted(source, dataset, fragments, copied.get_fragments())))
-    return delete_rows(staged, gone)
+    return delete_rows(staged, gone).version_ref
 
 
 def _copied(fragment: lance.LanceFragment) -> dict[str, object]:

@@ -372,9 +372,7 @@ def _find_step(version_ref: VersionRef) -> _Step | None:
             return _Step(VersionRef(home=home, version=made.version), frozenset())
     if not found.read_version:
         return None
-    return _Step(VersionRef(home=home, version=found.read_version), _updated_fields(properties.get(UPDATED_FIELDS)))
-
-
-def _updated_fields(text: str | None) -> frozenset[int] | None:
-    numbers = (text or "").split()
-    return frozenset(map(int, numbers)) if numbers and all(number.isdecimal() for number in numbers) else None
+    numbers = properties.get(UPDATED_FIELDS, "").split()
+    is_update = bool(numbers) and all(number.isdecimal() for number in numbers)
+    updated = frozenset(map(int, numbers)) if is_update else None
+    return _Step(VersionRef(home=home, version=found.read_version), updated)

@@ -2,11 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, groupby
-from typing import NamedTuple
 
 import lance
 import numpy as np
@@ -18,28 +17,8 @@ from anabranch.format.arrow_types import WITH_BYTES, read_blobs
 from anabranch.format.home import BoundedCache, HomeKey, VersionRef, new_home_cache
 from anabranch.format.layout.fragment_rows import Offsets, find_range, offsets_in
 from anabranch.format.layout.messages import RowIds
+from anabranch.format.staging.fragments import FragmentOutline
 from anabranch.storage.requests import in_parallel
-
-
-class FragmentOutline(NamedTuple):
-    """What a fragment is made of: data files with their fields, the deletion file, and overlays.
-
-    It does not have the id of the fragment, which may differ between two branches. Names of files are never used again.
-    """
-
-    files: tuple[tuple[str, tuple[int, ...]], ...]
-    deletion: str | None
-    overlays: tuple[object, ...]
-
-    @classmethod
-    def of(cls, fragment: FragmentMetadata) -> "FragmentOutline":
-        # The public `path` of a file defines a class each time.
-        files = tuple((file._path, tuple(file.fields)) for file in fragment.files)
-        found = fragment.deletion_file
-        # The name begins with the id of the fragment.
-        deletion = None if found is None else str(found.path(fragment.id)).rpartition("/")[2].partition("-")[2]
-        # The JSON has the versions of all rows too, which takes long where many commits wrote them.
-        return cls(files, deletion, tuple(fragment.to_json()["overlays"]) if fragment.overlays else ())
 
 
 class Fragments:
@@ -48,22 +27,11 @@ class Fragments:
     def __init__(self, dataset: lance.LanceDataset) -> None:
         self.dataset = dataset
         self.by_id = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
-        self._metadata: dict[int, FragmentMetadata] = {}
-        self._outlines: dict[int, FragmentOutline] = {}
-
-    def metadata(self, number: int) -> FragmentMetadata:
-        """Return the metadata of a fragment. Lance builds it each time, so it is kept."""
-        found = self._metadata.get(number)
-        if found is None:
-            found = self._metadata[number] = self.by_id[number].metadata
-        return found
-
-    def outline(self, number: int) -> FragmentOutline:
-        """Return what a fragment is made of. A history compares each version with two others."""
-        found = self._outlines.get(number)
-        if found is None:
-            found = self._outlines[number] = FragmentOutline.of(self.metadata(number))
-        return found
+        # Lance builds metadata each time, so they are kept, as is what a fragment is made of: a history compares each
+        # version with two others. Not methods: a cache that knows this object would keep the handle alive.
+        by_id, metadata = self.by_id, cache(lambda number: by_id[number].metadata)
+        self.metadata: Callable[[int], FragmentMetadata] = metadata
+        self.outline: Callable[[int], FragmentOutline] = cache(lambda number: FragmentOutline.of(metadata(number)))
 
     @cached_property
     def by_file(self) -> dict[str, int]:

@@ -15,7 +15,7 @@ from anabranch.format.arguments import unknown_column
 from anabranch.format.arrow_types import WITH_BYTES
 from anabranch.format.home import BoundedCache, HomeKey, VersionRef, new_home_cache
 from anabranch.format.layout.manifest import Contents, fragment_id, read_contents
-from anabranch.format.staging.expressions import quoted_column
+from anabranch.format.staging.expressions import default_expression, quoted_column
 from anabranch.format.staging.fields import FieldTree
 from anabranch.format.staging.schema_notes import columns_by_id
 
@@ -25,7 +25,6 @@ _LEAST_INT64 = -(1 << 63)
 _MANY_FRAGMENTS = 256
 _FEW_ROWS = 1_000
 _MOST_KEYS = 1_000_000
-_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 
 class _SmallKeys(NamedTuple):
@@ -92,9 +91,9 @@ def _find_in_all(version_ref: VersionRef, key: Mapping[str, Any], contents: Cont
 
     After many small commits, a search would open thousands of fragments of a few rows, which takes most of its time.
     """
-    indices = () if len(contents.fragments) < _MANY_FRAGMENTS else version_ref.open().describe_indices()
-    has_index = any(not key.keys().isdisjoint(index.field_names) for index in indices)
-    if len(contents.fragments) < _MANY_FRAGMENTS or has_index:
+    if len(contents.fragments) < _MANY_FRAGMENTS or any(
+        not key.keys().isdisjoint(index.field_names) for index in version_ref.open().describe_indices()
+    ):
         return _find(version_ref, key, with_address=True)
     wanted = {name: _typed(version_ref.schema, name, value) for name, value in key.items()}
     known = _small_keys(version_ref, list(key))
@@ -210,10 +209,7 @@ def _text(value: pa.Scalar) -> str:
 
 
 def _timestamp(value: pa.Scalar) -> str | None:
-    if value.value == _LEAST_INT64:
-        return None
-    zone = f'Some("{value.type.tz}")' if value.type.tz else "None"
-    return f"arrow_cast({value.value}, 'Timestamp({_UNITS[value.type.unit]}, {zone})')"
+    return None if value.value == _LEAST_INT64 else default_expression(str(value.value), value.type)
 
 
 # How a value of each kind of type is written in a filter of Lance.

@@ -34,7 +34,7 @@ from anabranch.format.refs.ref_files import (
 from anabranch.format.refs.refs import BranchInfo, TagInfo, parse_branch, scan_branches
 from anabranch.format.staging.manifests import Origin
 
-_FROM_BACKUP = "restore it from a backup"
+FROM_BACKUP = "restore it from a backup"
 
 
 AnyRef = RefFile[BranchInfo] | RefFile[TagInfo]
@@ -45,10 +45,10 @@ def diagnose_refs(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     for branch in inventory.branch_refs:
         if branch.problem is not None:
             repair = _repair_branch(inventory, branch, repairs)
-            yield _damaged(branch, repair, f"{_FROM_BACKUP}, or delete the branch")
+            yield _damaged(branch, repair, f"{FROM_BACKUP}, or delete the branch")
     for tag in inventory.tag_refs:
         if tag.problem is not None:
-            yield _damaged(tag, _repair_tag(inventory, tag, repairs), f"{_FROM_BACKUP}, or delete the tag")
+            yield _damaged(tag, _repair_tag(inventory, tag, repairs), f"{FROM_BACKUP}, or delete the tag")
 
 
 def _damaged(ref: AnyRef, repair: Repair | None, otherwise: str) -> Case:
@@ -339,17 +339,29 @@ def _missing_trees(inventory: Inventory, users: Mapping[str, set[str]], repairs:
 
 def _mismatched_trees(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     """Two creators of one name each write a first manifest, and the last ref wins; the newest manifest opens."""
+    repair: Repair | None
     for info in inventory.branches:
         versions = inventory.versions_of(info.name)
         # Lance writes the name of the branch into its manifests, so another name means a copied file.
         strange = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
         origins = [facts.cloned_from for facts in versions if facts.cloned_from is not None]
         if strange is not None:
-            told = f"its version {strange.version} belongs to branch {strange.own_branch!r}"
-            yield _mismatch(info, told, "none: find out who put it there, then delete the branch", None)
+            problem = f"its version {strange.version} belongs to branch {strange.own_branch!r}"
+            remedy, repair = "none: find out who put it there, then delete the branch", None
         elif origins and not _matches(origins[-1], info):
-            told = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"
-            yield _mismatch(info, told, *_mismatch_remedy(inventory, info, origins[-1], repairs))
+            problem = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"
+            remedy, repair = _mismatch_remedy(inventory, info, origins[-1], repairs)
+        else:
+            continue
+        source = f"version {info.parent_version} of {label(info.parent_branch)}"
+        yield Case(
+            kind=FindingKind.MISMATCHED_TREE,
+            subject=branch_folder(info.name),
+            explanation=f"branch {info.name!r} was made from {source}, by its metadata, but {problem}",
+            remedy=remedy,
+            paths=(branch_ref_path(info.name),),
+            repair=repair,
+        )
 
 
 def _mismatch_remedy(
@@ -380,33 +392,14 @@ def _losing_manifests(inventory: Inventory, info: BranchInfo) -> tuple[str, ...]
     # A version that was not made by branching was written on top of one that would go.
     if any(facts.cloned_from is None for facts in above):
         return ()
-    is_held = _is_held(inventory, info.name, {facts.version for facts in above})
-    return () if is_held else tuple(facts.path for facts in above)
-
-
-def _mismatch(info: BranchInfo, told: str, said: str, repair: Repair | None) -> Case:
-    return Case(
-        kind=FindingKind.MISMATCHED_TREE,
-        subject=branch_folder(info.name),
-        explanation=(
-            f"branch {info.name!r} was made from version {info.parent_version} of {label(info.parent_branch)},"
-            f" by its metadata, but {told}"
-        ),
-        remedy=said,
-        paths=(branch_ref_path(info.name),),
-        repair=repair,
-    )
+    held = {(tag.branch, tag.version) for tag in inventory.tags}
+    held |= {(child.parent_branch, child.parent_version) for child in inventory.branches}
+    # Nor may a tag or a child branch stand on one.
+    return () if any((info.name, facts.version) in held for facts in above) else tuple(facts.path for facts in above)
 
 
 def _matches(source: Origin, info: BranchInfo) -> bool:
     return (source.branch, source.version) == (info.parent_branch, info.parent_version)
-
-
-def _is_held(inventory: Inventory, branch: str, versions: set[int]) -> bool:
-    """Whether a tag or a child branch stands on one of a branch's versions."""
-    tagged = {(tag.branch, tag.version) for tag in inventory.tags}
-    forked = {(info.parent_branch, info.parent_version) for info in inventory.branches}
-    return any((branch, version) in tagged | forked for version in versions)
 
 
 def _branches_without_ordinary_version(inventory: Inventory) -> Iterator[Case]:

@@ -15,11 +15,10 @@ import lance
 from anabranch.errors import (
     AnabranchError,
     DatasetNotFoundError,
-    NotFoundError,
     StorageDeniedError,
     StorageUnavailableError,
 )
-from anabranch.format.doctor.branches import diagnose_refs, diagnose_trees
+from anabranch.format.doctor.branches import FROM_BACKUP, diagnose_refs, diagnose_trees
 from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, Repairs, examine, unknown_file
 from anabranch.format.doctor.inventory import (
     Contents,
@@ -46,7 +45,6 @@ from anabranch.storage import in_parallel
 
 # Not transactions: a version can be read without its own, so one too many or too few is not a finding.
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
-_FROM_BACKUP = "restore it from a backup"
 # More digits than Lance writes: it also reads numbers with leading zeros.
 _NUMBERED = re.compile(r"(?:^|/)_versions/([0-9]{1,30})\.manifest$")
 
@@ -73,7 +71,7 @@ def _damaged_manifests(inventory: Inventory) -> Iterator[Case]:
             kind=FindingKind.DAMAGED_MANIFEST,
             subject=file.path,
             explanation=f"version {ManifestName.parse(file.name).version} of {label(file.branch)}: {problem}",
-            remedy=_FROM_BACKUP,
+            remedy=FROM_BACKUP,
             paths=(file.path,),
         )
 
@@ -115,7 +113,7 @@ def _wrong_files(contents: Contents) -> Iterator[Case]:
             kind=wrong.kind,
             subject=wrong.file.path,
             explanation=explanation,
-            remedy=_FROM_BACKUP,
+            remedy=FROM_BACKUP,
             paths=tuple(paths),
         )
 
@@ -268,10 +266,7 @@ def _problem(root: Home, call: Callable[[], object]) -> str | None:
 
 def _is_there(root: Home, path: str | None) -> bool:
     """Whether a ref still exists: one that was deleted since the inventory needs no finding."""
-    try:
-        return path is None or root.store().find_info(path) is not None
-    except NotFoundError:
-        return False
+    return path is None or root.store().find_info(path) is not None
 
 
 def _unopenable(subject: str, explanation: str) -> Case:

@@ -310,7 +310,9 @@ class Repairs:
         # A manifest that was written since the diagnosis, even under the same name, is an attempt to create the branch.
         if self._manifests(branch) != {file.path: file.modified for file in manifests}:
             return False
-        self.remove_files(sorted(files, key=_removal_order))
+        # First the hint, which names a manifest, then the manifests.
+        hint = LayoutKind.VERSION_HINT
+        self.remove_files(sorted(files, key=lambda one: (one.kind is not hint, one.kind not in ALL_MANIFESTS)))
         return True
 
     def remove_files(self, files: Sequence[LayoutFile]) -> bool:
@@ -385,9 +387,3 @@ class Repairs:
     def _is_young(self, path: str) -> bool:
         found = self._store.find_info(path)
         return found is not None and found.modified > self._old
-
-
-def _removal_order(file: LayoutFile) -> int:
-    if file.kind is LayoutKind.VERSION_HINT:
-        return 0
-    return 1 if file.kind in ALL_MANIFESTS else 2

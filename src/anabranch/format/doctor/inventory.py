@@ -23,13 +23,13 @@ from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
 from anabranch.format.layout.fragment_rows import read_deletion_file
 from anabranch.format.layout.listing import (
+    MANIFESTS,
     Layout,
     LayoutFile,
     LayoutKind,
     ManifestName,
     VersionKey,
     layout,
-    manifests_of,
 )
 from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest
 from anabranch.format.refs.ref_files import RefFile
@@ -94,7 +94,7 @@ class Inventory:
 def read_inventory(root: Home, *, progress: Progress = lambda *_: None) -> Inventory:
     """Read every branch, tag and version of a dataset; `progress` gets the number of versions read, and of all."""
     files = layout(root)
-    manifests = list(manifests_of(files).values())
+    manifests = _manifests_in(files)
     stale = in_parallel(lambda name: _stale_base(root.on(name)), files.branches)
     versions, damaged = _read_all(root, manifests, progress)
     return Inventory(
@@ -109,7 +109,8 @@ def read_inventory(root: Home, *, progress: Progress = lambda *_: None) -> Inven
 
 def read_partial_inventory(root: Home, files: Layout, versions: Collection[VersionKey]) -> Inventory:
     """Read some versions, each with its home, and the metadata of those homes, but not the tags."""
-    manifests = [file for key, file in manifests_of(files).items() if key in versions]
+    manifests = _manifests_in(files)
+    manifests = [file for file in manifests if (file.branch, ManifestName.parse(file.name).version) in versions]
     names = {branch for branch, _ in versions if branch is not None}.intersection(files.branches)
     readable, damaged = _read_all(root, manifests, lambda *_: None)
     return Inventory(
@@ -120,6 +121,11 @@ def read_partial_inventory(root: Home, files: Layout, versions: Collection[Versi
         damaged_manifests=damaged,
         stale_bases={},
     )
+
+
+def _manifests_in(files: Layout) -> list[LayoutFile]:
+    """Return all manifests. With two naming schemes in a folder, a version may have two, and either may be damaged."""
+    return [file for file in files.files if file.kind in MANIFESTS]
 
 
 def _read_all(
@@ -162,25 +168,21 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
         # Not opened: Lance would read the files of the original dataset and find them in order.
         if about.stale_base is not None:
             return about
-        return _with_contents(about, home, reader.parse(data, branch=file.branch, path=file.path).files)
+        files = reader.parse(data, branch=file.branch, path=file.path).files
+        dataset = home.open(version)
+        with home.errors():
+            about = replace(about, files=files, rows=int(dataset.count_rows()))
+        if home.branch is not None:
+            # The transaction that records the origin may be gone, and then it is not known.
+            with suppress(AnabranchError):
+                about = replace(about, cloned_from=find_origin(home, dataset))
+        return about
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
         # A missing data file raises the same error, so the manifest itself is looked up.
         is_gone = isinstance(err, NotFoundError) and root.store().find_info(file.path) is None
         return None if is_gone else err.problem
-
-
-def _with_contents(about: VersionFacts, home: Home, files: tuple[NeededFile, ...]) -> VersionFacts:
-    """Return all facts about a version that may be opened."""
-    dataset = home.open(about.version)
-    with home.errors():
-        rows = int(dataset.count_rows())
-    origin = None
-    # The transaction that records the origin may be gone, and then it is not known.
-    with suppress(AnabranchError):
-        origin = find_origin(home, dataset) if home.branch is not None else None
-    return replace(about, files=files, cloned_from=origin, rows=rows)
 
 
 def _stale_base(home: Home, bases: tuple[BasePath, ...] | None = None) -> str | None:
@@ -283,7 +285,8 @@ def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[Counter[str], 
     for folder, names in wanted.items():
         try:
             listed = list_entries(folder, root.storage_options)
-            sizes |= Counter({f"{folder}/{name}": listed[name].bytes for name in names & listed.keys()})
+            # Not with `|`, which would drop empty files: these are damaged, not missing.
+            sizes.update({f"{folder}/{name}": listed[name].bytes for name in names & listed.keys()})
         # An unreachable base is reported once, not as many missing files.
         except AnabranchError as err:
             unchecked[folder] = err.problem

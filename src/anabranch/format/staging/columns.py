@@ -1,5 +1,6 @@
 """Columns added, renamed, retyped and dropped; rows keep their ids and their other data files."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from anabranch.format.staging.expressions import (
     default_expression,
     enclosed,
     expression_errors,
-    find_constant,
+    find_default,
 )
 from anabranch.format.staging.fields import FieldTree, StoredField, check_column_names, new_fields
 from anabranch.format.staging.incoming import cast_computed, require_computable
@@ -116,9 +117,9 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
             changed = with_id_of(changed, field)
         # A cast column was added at the end. It takes the position of the old one, which this projection drops.
         after = after.replaced(changed) if cast is None else _moved(after, field, changed)
-    for field in after.fields:
-        if any(other.name == field.name for other in after.siblings(field)):
-            raise SchemaMismatchError(f"two columns would be called {field.name!r}", hint="choose another name")
+    for (_, name), count in Counter((field.parent, field.name) for field in after.fields).items():
+        if count > 1:
+            raise SchemaMismatchError(f"two columns would be called {name!r}", hint="choose another name")
     if after == before:
         return version_ref
     return stage(widened.open(), widened, lance.LanceOperation.Project(after.to_lance()))
@@ -268,13 +269,14 @@ def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[
     for name, expression in defaults.items():
         try:
             kind = (known or computed_types(dataset, {name: expression})).field(name).type
-            _check(schema.field(name), expression, kind)
+            _check(schema, name, expression, kind)
         except InvalidInputError as err:
             return name, err
     return None
 
 
-def _check(field: pa.Field, expression: str, planned: pa.DataType) -> None:
+def _check(schema: pa.Schema, name: str, expression: str, planned: pa.DataType) -> None:
+    field = schema.field(name).with_metadata({DEFAULT: expression})
     is_time = pa.types.is_timestamp(field.type)
     # Text and other times are brought into the column's own unit and zone; a number would be a moment of 1970.
     if is_time and (pa.types.is_integer(planned) or pa.types.is_floating(planned)):
@@ -284,7 +286,7 @@ def _check(field: pa.Field, expression: str, planned: pa.DataType) -> None:
         )
     if not is_time:
         require_computable(planned, field)
-    compute = find_constant(default_expression(expression, field.type))
+    compute = find_default(field, columns=schema.names)
     # The type may fit and the value not, such as 300 for int8. A constant is computed now, before it fails in an
     # append.
     if compute is not None:

@@ -278,8 +278,11 @@ def find_default(field: pa.Field, *, columns: Sequence[str]) -> Callable[[int], 
     if noted is None:
         return None
     expression = noted.decode()
+    in_type = default_expression(expression, field.type)
     try:
-        return find_constant(default_expression(expression, field.type), raise_unknown=True)
+        # Computed on a dataset without the columns of the table: an expression that needs one of them fails with its
+        # name.
+        _compute(in_type, 1)
     except InvalidExpressionError as err:
         name = err.details.get("column")
         if name is None:
@@ -290,19 +293,7 @@ def find_default(field: pa.Field, *, columns: Sequence[str]) -> Callable[[int], 
                 hint="write text in single quotes, and apply a schema with the new default",
             ) from None
         return None
-
-
-def find_constant(expression: str, *, raise_unknown: bool = False) -> Callable[[int], pa.Array] | None:
-    """How to compute an expression for a number of rows; None, unless an error is asked for, if it needs columns."""
-    try:
-        # Computed on a dataset without the columns of the table: an expression that needs one of them fails with its
-        # name.
-        _compute(expression, 1)
-    except InvalidExpressionError as err:
-        if "column" in err.details and not raise_unknown:
-            return None
-        raise
-    return lambda rows: _compute(expression, rows)
+    return lambda rows: _compute(in_type, rows)
 
 
 def _compute(expression: str, rows: int) -> pa.Array:

@@ -75,7 +75,8 @@ class FieldTree:
 
     @classmethod
     def of(cls, schema: LanceSchema) -> "FieldTree":
-        metadata, messages = _take_apart(schema)
+        # Lance has no public way to take a schema apart and put it together again but the way it is pickled.
+        metadata, *messages = cast(tuple[Any, ...], schema.__reduce__()[1])
         return cls.read(messages, metadata=metadata)
 
     @classmethod
@@ -86,11 +87,15 @@ class FieldTree:
         made = LanceSchema._from_protos(self.metadata, *(field.write() for field in self.fields))
         # `_from_protos` is not a public call. If an upgrade of Lance changed it, columns would be tied to the wrong
         # data.
-        if describe_schema(made) != [_describe(field) for field in self.fields]:
+        if FieldTree.of(made).describe() != self.describe():
             raise DamagedFileError(
                 "the changed columns lost their identity", hint="this is a bug: keep the dataset, report it"
             )
         return made
+
+    def describe(self) -> list[list[object]]:
+        """Return what makes two schemas the same to their data files: ids, names, types, nullability."""
+        return [[field.id, field.parent, field.name, field.kind, field.nullable] for field in self.fields]
 
     def find(self, path: str) -> StoredField | None:
         """Find a field by its dotted path; a top-level name may hold dots itself."""
@@ -102,9 +107,6 @@ class FieldTree:
         if parent is None:
             return None
         return next((f for f in self.fields if f.parent == parent.id and f.name == name), None)
-
-    def siblings(self, field: StoredField) -> tuple[StoredField, ...]:
-        return tuple(f for f in self.fields if f.parent == field.parent and f.id != field.id)
 
     def family(self, field: StoredField) -> frozenset[int]:
         """The ids of a field and of all below it."""
@@ -200,24 +202,3 @@ def check_columns(schema: pa.Schema) -> None:
                 f"column {field.name!r} has type {field.type}, which a table cannot hold",
                 hint="cast it, for example to text or to a decimal128",
             ) from err
-
-
-def field_messages(schema: LanceSchema) -> tuple[bytes, ...]:
-    """Return the fields of a schema as Lance stores them. Equal messages describe equal fields."""
-    return _take_apart(schema)[1]
-
-
-def _take_apart(schema: LanceSchema) -> tuple[str, tuple[bytes, ...]]:
-    """Return the metadata of a schema and its fields, as Lance stores them."""
-    # Lance has no public way to take a schema apart and put it together again but the way it is pickled.
-    metadata, *messages = cast(tuple[Any, ...], schema.__reduce__()[1])
-    return metadata, tuple(messages)
-
-
-def describe_schema(schema: LanceSchema) -> list[list[object]]:
-    """What makes two schemas the same to their data files: ids, names, types, nullability."""
-    return [_describe(field) for field in FieldTree.of(schema).fields]
-
-
-def _describe(field: StoredField) -> list[object]:
-    return [field.id, field.parent, field.name, field.kind, field.nullable]

@@ -4,8 +4,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import lance
 import pyarrow as pa
@@ -14,11 +15,11 @@ from lance.fragment import DataFile, FragmentMetadata
 from lance.fragment import write_fragments as lance_write_fragments
 from lance.schema import LanceSchema
 
-from anabranch.errors import BaseNotFoundError, BusyError, InvalidInputError, SchemaMismatchError
-from anabranch.format.home import BoundedCache, VersionRef, is_staged
+from anabranch.errors import BusyError, SchemaMismatchError
+from anabranch.format.home import VersionRef, is_staged
 from anabranch.format.layout.listing import new_data_file
 from anabranch.format.layout.next_manifest import ChangedRows
-from anabranch.format.staging.fields import FieldTree, check_columns, describe_schema, field_messages
+from anabranch.format.staging.fields import FieldTree, check_columns
 from anabranch.format.staging.incoming import Rows, as_reader, fit_rows, read_rows
 from anabranch.format.staging.manifests import find_transaction, stage, stage_rows
 from anabranch.format.staging.schema_notes import with_ids_of_overwritten
@@ -40,9 +41,6 @@ _PLAIN_TYPES = (
 )
 # Lance panics at decimals that begin between 16-byte borders.
 _ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
-
-# The digests of schemas by their stored fields: every append needs that of its table.
-_DIGESTS: BoundedCache[tuple[bytes, ...], str] = BoundedCache(limit=256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,26 +86,17 @@ def require_files(version_ref: VersionRef, fragments: Sequence[WrittenFragment])
             raise BusyError(f"the data file {path!r} was collected before it was published", hint="write it again")
 
 
-def write_fragments(
-    version_ref: VersionRef, data: Any, *, base: str | None = None, for_overwrite: bool = False
-) -> tuple[WrittenFragment, ...]:
-    """Write rows as data files of the pinned home, to the base of a name or path if one is given.
+def write_fragments(version_ref: VersionRef, data: Any, *, for_overwrite: bool = False) -> tuple[WrittenFragment, ...]:
+    """Write rows as data files of the pinned home.
 
     For an overwrite the rows bring their own schema; otherwise they are made to fit the pinned one.
     """
     dataset = version_ref.open()
-    if base is not None:
-        _require_base(version_ref, dataset, base)
     rows = read_rows(data) if for_overwrite else fit_rows(data, dataset.schema)
     # Lance numbers the columns of an overwrite from 0, not by the ids that the table has now.
     fields = LanceSchema.from_pyarrow(rows.schema) if for_overwrite else dataset.lance_schema
     with rows.reading() as reader, version_ref.home.errors():
-        written = lance_write_fragments(
-            reader,
-            dataset,
-            mode="overwrite" if for_overwrite else "append",
-            target_bases=None if base is None else [base],
-        )
+        written = lance_write_fragments(reader, dataset, mode="overwrite" if for_overwrite else "append")
     return as_written(version_ref, dataset, written, fields=fields)
 
 
@@ -248,21 +237,12 @@ def overwrite(version_ref: VersionRef, data: Any, *, is_another_table: bool = Fa
     return overwrite_fragments(version_ref, fragments, schema=schema, is_another_table=is_another_table)
 
 
-def _require_base(version_ref: VersionRef, dataset: lance.LanceDataset, base: str) -> None:
-    bases = list(dataset.base_paths().values())
-    if not any(base in (found.name, found.path) for found in bases):
-        named = ", ".join(repr(found.name or found.path) for found in bases) or "none"
-        raise BaseNotFoundError(f"{version_ref.home.uri!r} has no base {base!r}", hint=f"the bases are: {named}")
-    if any(found.path == version_ref.home.root for found in bases if base in (found.name, found.path)):
-        # Lance would write a manifest that it cannot read.
-        raise InvalidInputError(
-            f"a branch cannot write into its dataset's root {base!r}", hint="leave the base out, or choose another"
-        )
-
-
 def has_same_fields(one: VersionRef, other: VersionRef) -> bool:
     """Whether two versions have the same columns: ids, names, types, and which may be null."""
-    return one == other or describe_schema(one.open().lance_schema) == describe_schema(other.open().lance_schema)
+    if one == other:
+        return True
+    fields, others = (FieldTree.of(version_ref.open().lance_schema).describe() for version_ref in (one, other))
+    return fields == others
 
 
 def as_metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
@@ -275,16 +255,39 @@ def fingerprint(version_ref: VersionRef, dataset: lance.LanceDataset, fields: La
     # All three decide where a file is searched: files in a dataset root are in its `data` folder, others directly in
     # the base.
     bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
-    messages = field_messages(fields)
-    digest = _DIGESTS.find(messages)
-    if digest is None:
-        digest = _digest(describe_schema(fields))
-        _DIGESTS.keep(messages, digest)
-    return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=digest)
+    messages = tuple(field.message for field in FieldTree.of(fields).fields)
+    return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=_digest_of_fields(messages))
+
+
+@lru_cache(maxsize=256)
+def _digest_of_fields(messages: tuple[bytes, ...]) -> str:
+    """Return the digest of a schema by its stored fields, which is kept: every append needs that of its table."""
+    return _digest(FieldTree.read(messages).describe())
 
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+class FragmentOutline(NamedTuple):
+    """What a fragment is made of: data files with their fields, the deletion file, and overlays.
+
+    It does not have the id of the fragment, which may differ between two branches. Names of files are never used again.
+    """
+
+    files: tuple[tuple[str, tuple[int, ...]], ...]
+    deletion: str | None
+    overlays: str
+
+    @classmethod
+    def of(cls, fragment: FragmentMetadata) -> "FragmentOutline":
+        # The public `path` of a file defines a class each time.
+        files = tuple((file._path, tuple(file.fields)) for file in fragment.files)
+        found = fragment.deletion_file
+        # The name begins with the id of the fragment.
+        deletion = None if found is None else str(found.path(fragment.id)).rpartition("/")[2].partition("-")[2]
+        # The JSON has the versions of all rows too, which takes long where many commits wrote them.
+        return cls(files, deletion, json.dumps(fragment.to_json()["overlays"]) if fragment.overlays else "")
 
 
 # What a version records of a fragment beyond its files: on another version Lance sets it again.
@@ -303,18 +306,19 @@ def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragmen
     # A step that built or dropped an index leaves the fragments as they are.
     if _index_ids(older) != _index_ids(newer):
         return None
-    known = {found["id"]: found for found in _fragments(older)}
-    current = _fragments(newer)
-    kept = [found for found in current if found["id"] in known]
-    added = [found for found in current if found["id"] not in known]
+    known = {fragment.fragment_id: FragmentOutline.of(fragment.metadata) for fragment in older.get_fragments()}
+    current = {fragment.fragment_id: fragment.metadata for fragment in newer.get_fragments()}
     # An append keeps every older fragment untouched. A missing or different one means another kind of change.
-    if len(kept) < len(known) or any(_content(found) != _content(known[found["id"]]) for found in kept):
+    if any(number not in current or FragmentOutline.of(current[number]) != known[number] for number in known):
         return None
-    if any(found["deletion_file"] is not None for found in added) or not _only_appends(before, after, newer):
+    added = [found for number, found in current.items() if number not in known]
+    if any(found.deletion_file is not None for found in added) or not _only_appends(before, after, newer):
         return None
     against = fingerprint(after, newer, newer.lance_schema)
     return tuple(
-        WrittenFragment(metadata=json.dumps(as_new_fragment(found)), rows=found["physical_rows"], fingerprint=against)
+        WrittenFragment(
+            metadata=json.dumps(as_new_fragment(found.to_json())), rows=found.physical_rows, fingerprint=against
+        )
         for found in added
     )
 
@@ -334,18 +338,6 @@ def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDatas
     # In a fork, the chain ends at the fork's first ordinary version, which has another number than `before`. The
     # fragments were compared above.
     return version == before.version or before.home != after.home
-
-
-def _fragments(dataset: lance.LanceDataset) -> list[dict[str, Any]]:
-    return [fragment.metadata.to_json() for fragment in dataset.get_fragments()]
-
-
-def _content(fragment: Mapping[str, Any]) -> object:
-    """The rows of a fragment: its files, wherever they are read from, and what was deleted or laid over them."""
-    files = [[file["path"], file["fields"]] for file in fragment["files"]]
-    # A fork reads the same file through a base, so the base differs where the rows do not.
-    deleted = fragment["deletion_file"] and {k: v for k, v in fragment["deletion_file"].items() if k != "base_id"}
-    return [files, deleted, fragment["overlays"]]
 
 
 def as_new_fragment(fragment: Mapping[str, Any]) -> dict[str, Any]:

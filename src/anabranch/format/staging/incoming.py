@@ -156,14 +156,12 @@ def _before_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(values, pa.DictionaryArray):
         # Only the distinct values, as Arrow does not take views of text by index. Polars has these in its categories.
         return pa.DictionaryArray.from_arrays(values.indices, pc.cast(values.dictionary, plain))
-    return _with_room(values, kind) if plain == kind else pc.cast(values, plain).dictionary_encode()
-
-
-def _with_room(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Whole numbers that are to be decimals, as long ones first: Arrow asks for room for any value of their type."""
-    if not pa.types.is_integer(values.type) or not pa.types.is_decimal(kind):
-        return values
-    return pc.cast(values, pa.decimal256(_MOST_DIGITS, kind.scale))
+    if plain != kind:
+        return pc.cast(values, plain).dictionary_encode()
+    # Whole numbers become long decimals first: Arrow asks for room for any value of their type.
+    if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
+        return pc.cast(values, pa.decimal256(_MOST_DIGITS, kind.scale))
+    return values
 
 
 def cast_computed(values: pa.Array, field: pa.Field) -> pa.Array:

@@ -294,7 +294,13 @@ class IndexRecipe:
             )
         arguments: dict[str, Any] = {}
         if kind.is_vector:
-            arguments = _vector_arguments(dataset.stats.index_stats(description.name), description.details)
+            # Earlier releases kept indices that cover no rows. They have no numbers.
+            found = dataset.stats.index_stats(description.name)["indices"][0]
+            arguments = {
+                "metric": description.details["metric_type"],
+                "num_partitions": found.get("num_partitions"),
+                "num_sub_vectors": found.get("sub_index", {}).get("num_sub_vectors"),
+            }
         elif kind is IndexKind.INVERTED:
             arguments = {name: value for name, value in description.details.items() if value is not None}
         (column,) = description.field_names
@@ -363,16 +369,6 @@ def _with_numbers(dataset: lance.LanceDataset, column: str, arguments: Mapping[s
     return {**arguments, **{name: arguments.get(name) or number for name, number in chosen.items()}}
 
 
-def _vector_arguments(statistics: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any]:
-    # Earlier releases kept indices that cover no rows. They have no numbers.
-    first = statistics["indices"][0]
-    return {
-        "metric": details["metric_type"],
-        "num_partitions": first.get("num_partitions"),
-        "num_sub_vectors": first.get("sub_index", {}).get("num_sub_vectors"),
-    }
-
-
 def _segments(dataset: lance.LanceDataset, names: Sequence[str]) -> list[Index]:
     """All parts of the indices of these names, in the form in which Lance takes what to remove."""
     return [
@@ -432,9 +428,7 @@ def _text(value: object) -> str:
 def _set_wanted(version_ref: VersionRef, wanted: Sequence[IndexRecipe]) -> VersionRef:
     """Stage the notes of the wanted indices, instead of those that exist."""
     schema = version_ref.schema
-    notes: dict[str, str | None] = {}
-    for found in read_wanted(schema):
-        notes[_top_level(found.column, schema)] = None
+    notes: dict[str, str | None] = {_top_level(found.column, schema): None for found in read_wanted(schema)}
     documents: dict[str, list[dict[str, Any]]] = {}
     for recipe in wanted:
         top = _top_level(recipe.column, schema)

@@ -15,10 +15,10 @@ from anabranch.format.arrow_types import read_blobs
 from anabranch.format.home import VersionRef
 from anabranch.format.lance_errors import iter_batches
 from anabranch.format.staging.expressions import quoted_column
-from anabranch.format.staging.fragments import copy_rows, write_rows
+from anabranch.format.staging.fragments import FragmentOutline, copy_rows, write_rows
 from anabranch.format.staging.incoming import Rows, as_reader, cast_column, fit_rows, require_columns
 from anabranch.format.staging.key_hashes import FoundKeys, KeyRows, find_repeated, find_shared, repeated_in
-from anabranch.format.staging.rows import Addresses, RowsChanged, replace_at
+from anabranch.format.staging.rows import Addresses, RowsChanged, give_ids, replace_at
 
 
 def are_surely_unique(rows: pa.Table) -> bool:
@@ -73,13 +73,9 @@ def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChang
     # Replaced rows come first, in the order of their addresses: the old row ids are given to the first rows.
     table = pa.concat_tables([_with_nulls(replaced, dataset), _with_nulls(fresh, dataset)])
     written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=iter(table.to_batches())))
+    moved = give_ids(dataset, written, matched.row_ids)
     return replace_at(
-        version_ref,
-        dataset,
-        written,
-        row_ids=matched.row_ids,
-        addresses=matched.addresses,
-        changed_columns=given.column_names,
+        version_ref, dataset, written, moved=moved, addresses=matched.addresses, changed_columns=given.column_names
     )
 
 
@@ -195,15 +191,9 @@ def _repeated_keys(count: int, example: Mapping[str, Any]) -> KeyConflictError:
 
 def _unshared(dataset: lance.LanceDataset, other: lance.LanceDataset) -> list[lance.LanceFragment]:
     """The fragments that another version does not have with the same rows."""
-
-    def rows_of(fragment: lance.LanceFragment) -> tuple[object, ...]:
-        # A fragment is its files: different versions may give different ones the same id.
-        found = fragment.metadata
-        deleted = found.deletion_file
-        return (*(file.path for file in found.files), deleted and deleted.path(found.id))
-
-    known = {rows_of(fragment) for fragment in other.get_fragments()}
-    return [fragment for fragment in dataset.get_fragments() if rows_of(fragment) not in known]
+    # A fragment is its files: different versions may give different ones the same id.
+    known = {FragmentOutline.of(fragment.metadata) for fragment in other.get_fragments()}
+    return [found for found in dataset.get_fragments() if FragmentOutline.of(found.metadata) not in known]
 
 
 def _match(

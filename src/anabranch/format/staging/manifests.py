@@ -172,13 +172,6 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
     return True
 
 
-def repair_newest(home: Home, shown: int) -> None:
-    """Replace the newest ordinary manifest of a home if it was cut off, before Lance opens it."""
-    number = newest_version(home)
-    if number:
-        replace_damaged(home, number, shown)
-
-
 def find_shown(home: Home, version: int) -> int | None:
     """Return the newest ordinary version that shows a staged one, if there is one."""
     numbers = range(newest_version(home), 0, -1)
@@ -236,24 +229,19 @@ def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
     return number, copy_id(data), *([shown] if shown is not None else [])
 
 
-def list_external_versions(home: Home, *, since: int) -> tuple[int, ...]:
-    """Return the ordinary versions after `since` that external writers made, oldest first."""
-    return find_external(home, since=since, until=newest_version(home))
-
-
 def refuse_external(home: Home, *, since: int, until: int) -> None:
     """Raise ExternalWriteError if an external writer made a version after `since`."""
-    if external := find_external(home, since=since, until=until):
+    if external := list_external_versions(home, since=since, until=until):
         versions = ", ".join(map(str, external))
         raise ExternalWriteError(
             f"an external writer changed {home.uri!r}: version {versions}", hint="adopt the change, or settle by force"
         )
 
 
-def find_external(home: Home, *, since: int, until: int) -> tuple[int, ...]:
-    """Return the versions of external writers in a range that were not adopted or set aside."""
+def list_external_versions(home: Home, *, since: int, until: int | None = None) -> tuple[int, ...]:
+    """Return the versions of external writers after `since` that were not adopted or set aside, oldest first."""
     found: set[int] = set()
-    for version in range(since + 1, until + 1):
+    for version in range(since + 1, (newest_version(home) if until is None else until) + 1):
         try:
             stamp = get_manifest(home, version).stamp
         except NotFoundError:

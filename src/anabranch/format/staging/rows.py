@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import lance
 import numpy as np
@@ -24,7 +23,14 @@ from anabranch.format.staging.expressions import (
     quoted_column,
 )
 from anabranch.format.staging.fields import family_ids
-from anabranch.format.staging.fragments import WrittenFragment, as_metadata, as_written, require_same_fields, write_rows
+from anabranch.format.staging.fragments import (
+    FragmentOutline,
+    WrittenFragment,
+    as_metadata,
+    as_written,
+    require_same_fields,
+    write_rows,
+)
 from anabranch.format.staging.incoming import Rows, cast_computed, require_columns, require_computable
 from anabranch.format.staging.manifests import stage, stage_rows
 
@@ -55,7 +61,7 @@ class RowBatch:
 
 def delete(version_ref: VersionRef, predicate: str) -> RowsChanged:
     """Stage the table without the rows for which the predicate is true."""
-    return _delete_at(version_ref, find_rows(version_ref, predicate), predicate=predicate)
+    return delete_rows(version_ref, find_rows(version_ref, predicate), predicate=predicate)
 
 
 def find_rows(version_ref: VersionRef, predicate: str) -> Addresses:
@@ -78,10 +84,8 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
         require_computable(planned.type, schema.field(planned.name))
     if where is not None:
         check_predicate(dataset, where)
-    row_ids: list[Addresses] = []
-    addresses: list[Addresses] = []
 
-    def changed() -> Iterator[pa.RecordBatch]:
+    def changed() -> Iterator[RowBatch]:
         batches = iter_batches(
             dataset,
             columns={
@@ -95,63 +99,40 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
         )
         with expression_errors(dataset, *assignments.values(), *([] if where is None else [where])):
             for batch in batches:
-                row_ids.append(batch.column(_ROW_ID).to_numpy())
-                addresses.append(batch.column(_ROW_ADDRESS).to_numpy())
-                arrays = [cast_computed(batch.column(f.name), f) for f in schema]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                yield RowBatch(
+                    rows=pa.Table.from_arrays([cast_computed(batch.column(f.name), f) for f in schema], schema=schema),
+                    addresses=batch.column(_ROW_ADDRESS).to_numpy(),
+                    row_ids=batch.column(_ROW_ID).to_numpy(),
+                )
 
-    # The ids and addresses are recorded while the rows are written, so they are complete only after this line.
     with version_ref.home.errors():  # the old rows are read here, too
-        written = write_rows(version_ref, dataset, Rows(schema=schema, batches=changed()))
-    return replace_at(
-        version_ref,
-        dataset,
-        written,
-        row_ids=join_addresses(row_ids),
-        addresses=join_addresses(addresses),
-        changed_columns=list(assignments),
-    )
+        return replace_rows(version_ref, changed(), changed_columns=list(assignments))
 
 
-def replace_rows(version_ref: VersionRef, batches: Iterable[RowBatch]) -> RowsChanged:
+def replace_rows(
+    version_ref: VersionRef, batches: Iterable[RowBatch], *, changed_columns: Sequence[str] | None = None
+) -> RowsChanged:
     """Stage the table with rows replaced, added and removed, all of them named by where they lie.
 
     Batches whose rows have ids must come before those whose rows are new. What it costs does not depend on the rows
-    that stay.
+    that stay. `changed_columns` are those in which rows may differ from the rows that they replace, all by default.
     """
     dataset = version_ref.open()
-    schema = dataset.schema  # Lance makes it again each time
     row_ids: list[Addresses] = []
     addresses: list[Addresses] = []
-    left = iter(batches)
-    first_new: list[RowBatch] = []
 
-    def rows_of(batch: RowBatch) -> Iterator[pa.RecordBatch]:
-        row_ids.append(batch.row_ids)
-        addresses.append(batch.addresses)
-        if batch.rows is not None:
-            yield from batch.rows.to_batches()
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            row_ids.append(batch.row_ids)
+            addresses.append(batch.addresses)
+            if batch.rows is not None:
+                yield from batch.rows.to_batches()
 
-    def with_ids() -> Iterator[pa.RecordBatch]:
-        for batch in left:
-            if batch.rows is not None and not len(batch.row_ids):
-                first_new.append(batch)
-                return
-            yield from rows_of(batch)
-
-    def others() -> Iterator[pa.RecordBatch]:
-        for batch in chain(first_new, left):
-            yield from rows_of(batch)
-
-    kept = write_rows(version_ref, dataset, Rows(schema=schema, batches=with_ids()))
-    fresh = write_rows(version_ref, dataset, Rows(schema=schema, batches=others()))
+    # The ids and addresses are recorded while the rows are written, so they are complete only after this line.
+    written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=rows()))
+    moved = give_ids(dataset, written, join_addresses(row_ids))
     return replace_at(
-        version_ref,
-        dataset,
-        [*kept, *fresh],
-        row_ids=join_addresses(row_ids),
-        addresses=join_addresses(addresses),
-        changed_columns=schema.names,
+        version_ref, dataset, written, moved=moved, addresses=join_addresses(addresses), changed_columns=changed_columns
     )
 
 
@@ -168,14 +149,8 @@ def write_moved_rows(
             yield batch
 
     written = write_rows(version_ref, dataset, Rows(schema=dataset.schema, batches=rows()))
-    if dataset.has_stable_row_ids:
-        _give_ids(written, join_addresses(row_ids))
+    give_ids(dataset, written, join_addresses(row_ids))
     return as_written(version_ref, dataset, written)
-
-
-def delete_rows(version_ref: VersionRef, addresses: Addresses) -> VersionRef:
-    """Stage the table without the rows at these addresses."""
-    return _delete_at(version_ref, addresses, predicate=_BY_ADDRESS).version_ref
 
 
 def replace_written(
@@ -187,14 +162,8 @@ def replace_written(
     """
     dataset = version_ref.open()
     require_same_fields(version_ref, dataset, [*moved, *fresh])
-    return _replace(
-        version_ref,
-        dataset,
-        as_metadata([*moved, *fresh]),
-        moved=sum(fragment.rows for fragment in moved),
-        addresses=addresses,
-        changed_columns=dataset.schema.names,
-    ).version_ref
+    written, count = as_metadata([*moved, *fresh]), sum(fragment.rows for fragment in moved)
+    return replace_at(version_ref, dataset, written, moved=count, addresses=addresses).version_ref
 
 
 def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> None:
@@ -205,12 +174,18 @@ def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> Non
     dataset = now.open()
     after = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     owners = np.unique(addresses >> np.uint64(32)).tolist()
+    outlines = {
+        owner: [FragmentOutline.of(fragments[owner].metadata) for fragments in (before, after)]
+        for owner in owners
+        if owner in after
+    }
     # An address is a fragment and an offset. If the fragment has other files, for example after a compaction, it names
-    # another row.
-    if any(owner not in after or _files(before[owner]) != _files(after[owner]) for owner in owners):
+    # another row. An overlay replaces values of the same row.
+    kept = [old._replace(deletion=None) == new._replace(deletion=None) for old, new in outlines.values()]
+    if len(outlines) < len(owners) or not all(kept):
         raise _changed_rows()
     # Only fragments with other deletions than before may have lost rows, and are read.
-    changed = [after[owner] for owner in owners if _deletions(before[owner]) != _deletions(after[owner])]
+    changed = [after[owner] for owner, (old, new) in outlines.items() if old.deletion != new.deletion]
     if not changed:
         return
     batches = iter_batches(dataset, columns=[], fragments=changed, with_row_address=True)
@@ -220,32 +195,27 @@ def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> Non
         raise _changed_rows()
 
 
-def _files(fragment: lance.LanceFragment) -> tuple[str, ...]:
-    return tuple(file.path for file in fragment.metadata.files)
-
-
-def _deletions(fragment: lance.LanceFragment) -> str | None:
-    file = fragment.metadata.deletion_file
-    return None if file is None else str(file.path(fragment.fragment_id))
-
-
 def _changed_rows() -> WriteConflictError:
     return WriteConflictError(
         "rows that this statement changes were changed by another commit", hint="run the statement again"
     )
 
 
-def _give_ids(written: Sequence[FragmentMetadata], row_ids: Addresses) -> None:
-    """Give the first of the written rows these ids, in this order; Lance gives the others new ones."""
+def give_ids(dataset: lance.LanceDataset, written: Sequence[FragmentMetadata], row_ids: Addresses) -> int:
+    """Give the first of the written rows these ids, in this order, and return their number.
+
+    Lance gives the others new ones, and all of them if the dataset has no stable row ids.
+    """
     at = 0
-    for fragment in written:
+    for fragment in written if dataset.has_stable_row_ids else ():
         own = row_ids[at : at + fragment.physical_rows]
         if len(own):
             fragment.row_id_meta = RowIdSequence(pa.array(own, pa.uint64())).to_inline_metadata()
         at += fragment.physical_rows
+    return len(row_ids)
 
 
-def _delete_at(version_ref: VersionRef, addresses: Addresses, *, predicate: str) -> RowsChanged:
+def delete_rows(version_ref: VersionRef, addresses: Addresses, *, predicate: str = _BY_ADDRESS) -> RowsChanged:
     """Stage the table without the rows at these addresses; the predicate is only noted in the transaction."""
     if not len(addresses):
         return RowsChanged(version_ref=version_ref)
@@ -261,36 +231,19 @@ def replace_at(
     dataset: lance.LanceDataset,
     written: Sequence[FragmentMetadata],
     *,
-    row_ids: Addresses,
-    addresses: Addresses,
-    changed_columns: Sequence[str],
-) -> RowsChanged:
-    """Stage written rows instead of those at the addresses.
-
-    The first of the written rows get the given row ids, in this order, if the dataset has stable ones. The others are
-    new rows. If there are none, indices on columns that did not change still cover all rows.
-    """
-    if dataset.has_stable_row_ids:
-        _give_ids(written, row_ids)
-    return _replace(
-        version_ref, dataset, written, moved=len(row_ids), addresses=addresses, changed_columns=changed_columns
-    )
-
-
-def _replace(
-    version_ref: VersionRef,
-    dataset: lance.LanceDataset,
-    written: Sequence[FragmentMetadata],
-    *,
     moved: int,
     addresses: Addresses,
-    changed_columns: Sequence[str],
+    changed_columns: Sequence[str] | None = None,
 ) -> RowsChanged:
-    """Stage written rows, of which the first `moved` were at one of the addresses, instead of all rows there."""
+    """Stage written rows, of which the first `moved` were at one of the addresses, instead of all rows there.
+
+    If no other rows are written, indices on columns that did not change still cover all rows.
+    """
     if not len(addresses) and not written:
         return RowsChanged(version_ref=version_ref)
     inserted = sum(fragment.physical_rows for fragment in written) - moved
     all_columns, deleted = dataset.schema.names, len(addresses) - moved
+    changed_columns = all_columns if changed_columns is None else changed_columns
     with version_ref.home.errors():
         left, gone = _cut(version_ref, dataset, addresses)
         # All rows only got new values in some columns.
@@ -317,7 +270,7 @@ def _replace(
 
 
 def join_addresses(parts: Sequence[Addresses]) -> Addresses:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
+    return np.concatenate(parts) if parts else _NOWHERE
 
 
 def _cut(

@@ -23,13 +23,12 @@ from anabranch.format.staging.manifests import (
     SETTLED_FROM,
     Manifest,
     Origin,
-    find_external,
     find_manifest,
     find_origin,
     get_manifest,
+    list_external_versions,
     newest_version,
     refuse_external,
-    repair_newest,
     replace_damaged,
     restored_version,
 )
@@ -214,7 +213,7 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
     if (settled := _SETTLED.find((home, published))) is not None:
         return settled
     newest = _find_newest(home, published, at_least=since).version
-    external = find_external(home, since=since, until=newest)
+    external = list_external_versions(home, since=since, until=newest)
     # Not beyond the first external version: `prepare_settle` must find it after the head that it expects.
     return external[0] - 1 if external else newest
 
@@ -290,15 +289,22 @@ def fork(source: VersionRef, branch: str) -> Home:
 
     target = source.home.on(branch)
     refuse_links(target.root, *target.folders)
-    if source.is_staged:
-        # The newest version of the home is opened below. A manifest that a power loss cut off would stop the fork.
-        repair_newest(source.home, source.version)
+    # The newest version of the home is opened below. A manifest that a power loss cut off would stop the fork.
+    if source.is_staged and (newest := newest_version(source.home)):
+        replace_damaged(source.home, newest, source.version)
     head = source.open() if not source.is_staged else source.home.open()
     parent = read_parent(source.home)
     clone_version(source.home, source.version, branch)
     if source.is_staged:
         give_ordinary_version(target, source.version, head.version, source=source.home)
-    _check(target, source, head.version)
+    made = target.open()
+    expected = Origin(branch=source.home.branch, version=source.version)
+    # Of two forks of one name, the ref of one and the manifest of the other may be left.
+    if made.version != head.version or find_origin(target, made) != expected:
+        raise CorruptError(
+            f"the branch {branch!r} did not become a fork of version {source.version}",
+            hint="fork again under another name",
+        )
     put_branch(source.home, source.version, branch, first=head.version, parent=parent)
     return target
 
@@ -320,14 +326,3 @@ def give_ordinary_version(target: Home, staged: int, number: int, *, source: Hom
     # Not durable here: the caller syncs it together with what refers to it.
     if not put_once(store, ordinary, manifest, durable=False):
         raise BranchExistsError(f"another process is creating the branch {target.branch!r}", hint="choose another name")
-
-
-def _check(target: Home, source: VersionRef, number: int) -> None:
-    made = target.open()
-    expected = Origin(branch=source.home.branch, version=source.version)
-    # Of two forks of one name, the ref of one and the manifest of the other may be left.
-    if made.version != number or find_origin(target, made) != expected:
-        raise CorruptError(
-            f"the branch {target.branch!r} did not become a fork of version {source.version}",
-            hint="fork again under another name",
-        )

@@ -258,7 +258,7 @@ def replace_fragments_step(version_ref: VersionRef, change: WrittenChange, *, pr
 
 def _check_written_keys(on: VersionRef, change: WrittenChange, primary_key: Sequence[str]) -> None:
     """Refuse written rows that repeat a key among themselves, or have one of a row that stays."""
-    left = staging.delete_rows(on, change.addresses)
+    left = staging.delete_rows(on, change.addresses).version_ref
     added = staging.append_fragments(left, (*change.moved, *change.fresh))
     _refuse_existing(left, scan.appended_keys(left, added, primary_key), primary_key)
 
