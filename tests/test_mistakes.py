@@ -227,9 +227,7 @@ IN_PYTHON = {
         "there is no table 'one.csv' in 'main'; SQL reads only tables of the repository: load the file into one "
         "with `load()`"
     ),
-    'repo.load("new.table", "bad.csv", primary_key="id")': (
-        "primary_key must be a list, got 'id'; pass `primary_key=['id']`"
-    ),
+    'repo.load("new.table", "bad.csv", primary_key="id")': "primary_key must be a list, got 'id'; pass ['id']",
     'repo.index("shop.orders", "customer_id", type="b-tree")': (
         "unknown index type 'b-tree'; did you mean 'btree'? use btree, bitmap, label_list, ngram, zonemap, "
         "bloomfilter, inverted, ivf_flat, ivf_pq, ivf_sq, ivf_hnsw_flat, ivf_hnsw_pq, ivf_hnsw_sq"
