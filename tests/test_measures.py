@@ -21,11 +21,20 @@ def test_no_file_of_the_repository_is_long() -> None:
     assert [path for path, lines in found.items() if lines > measure.LONG_FILE] == [str(measure.FACADE)]
 
 
-def test_few_modules_are_short() -> None:
-    short = [path for path in measure.SOURCE.rglob("*.py") if len(path.read_text().splitlines()) < measure.SHORT_FILE]
+def test_files_are_few_and_few_are_short() -> None:
+    files = list(measure.SOURCE.rglob("*.py"))
+    assert len(files) <= 280
+    short = sorted(str(path) for path in files if len(path.read_text().splitlines()) < measure.SHORT_FILE)
+    assert len(short) <= 30, short
     # Most packages have only a docstring, which states what is in the folder.
-    modules = [str(path) for path in short if path.name != "__init__.py"]
+    modules = [path for path in short if not path.endswith("__init__.py")]
     assert len(modules) <= 15, modules
+
+
+def test_comments_are_kept_and_few_functions_are_complex() -> None:
+    found = measure.measure_files()
+    assert found["comment lines, percent"] >= 3
+    assert measure.count_complex(measure.SOURCE) <= 60
 
 
 def test_cycles_of_any_size_are_found() -> None:
