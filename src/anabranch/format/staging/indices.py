@@ -223,7 +223,8 @@ def _replace(
     if built or old:
         version_ref = stage(dataset, version_ref, lance.LanceOperation.CreateIndex(list(built), old))
     others = [recipe for recipe in read_wanted(version_ref.schema) if recipe.name not in names]
-    return _set_wanted(version_ref, [*others, *wanted])
+    # In one order, so that notes that did not change are not staged again.
+    return _set_wanted(version_ref, sorted([*others, *wanted], key=lambda recipe: recipe.name))
 
 
 def build_wanted(version_ref: VersionRef) -> VersionRef:
