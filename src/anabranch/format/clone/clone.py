@@ -42,7 +42,6 @@ from anabranch.format.clone.holds import (
     take_hold,
 )
 from anabranch.format.home import Home, VersionRef
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.fragment_rows import offsets_in
 from anabranch.format.layout.listing import manifest_path
@@ -162,7 +161,7 @@ def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_
 def _try_to_read(target: Home) -> None:
     """Fail now rather than later if the clone's storage options do not reach the source."""
     opened = target.open()
-    with lance_errors(target.root, target.storage_options):
+    with target.errors():
         opened.scanner(columns=opened.schema.names[:1], limit=1).to_table()
 
 
@@ -245,7 +244,7 @@ def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
         else:
             scratch = scratch_home(root, name)
         stack.callback(remove_dataset, scratch)
-        with lance_errors(root.root, root.storage_options):
+        with root.errors():
             reference, options = (source.home.branch, source.version), root.lance_options()
             # A staged version is cloned as one, outside of any history, and not found unless it is named.
             found = {"version": source.version} if source.is_staged else {}

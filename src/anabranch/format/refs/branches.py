@@ -30,7 +30,6 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     LayoutFile,
@@ -55,6 +54,7 @@ from anabranch.format.refs.refs import (
     scan_branches,
     scan_tags,
 )
+from anabranch.format.staging.fragments import FragmentOutline
 from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.ids import MAIN, BranchName
 from anabranch.storage import ObjectInfo, put_once, remove_empty_folders
@@ -141,7 +141,7 @@ def clone_version(source: Home, version: int, name: str) -> None:
     clone = lance.LanceOperation.Clone(
         is_shallow=True, ref_name=source.branch, ref_version=version, ref_path=source.uri, branch_name=name
     )
-    with lance_errors(source.root, source.storage_options):
+    with source.errors():
         lance.LanceDataset.commit(target.uri, clone, read_version=version, storage_options=target.lance_options())
 
 
@@ -212,13 +212,10 @@ def _is_fork(home: Home, at: lance.LanceDataset, origin: Origin) -> bool:
         return False
 
 
-def _contents(opened: lance.LanceDataset) -> tuple[str, list[tuple[object, ...]]]:
+def _contents(opened: lance.LanceDataset) -> tuple[str, list[tuple[int, FragmentOutline]]]:
     """Return what identifies the rows of a version: files have random names. Forks keep them in another base."""
-    fragments = [fragment.metadata for fragment in opened.get_fragments()]
-    return str(opened.lance_schema), [
-        (part.id, [file.path for file in part.files], part.deletion_file and part.deletion_file.id)
-        for part in fragments
-    ]
+    fragments = (fragment.metadata for fragment in opened.get_fragments())
+    return str(opened.lance_schema), [(found.id, FragmentOutline.of(found)) for found in fragments]
 
 
 def _refuse_neighbours(root: Home, name: str) -> None:
