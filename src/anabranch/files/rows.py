@@ -183,15 +183,13 @@ def check_columns(
     return given if given is not None else tuple(expected)
 
 
-def find_columns(
-    files: Sequence[SourceFile], reading: Reading, given: pa.Schema, *, watch: Watch | None = None
-) -> pa.Schema:
+def find_columns(files: Sequence[SourceFile], reading: Reading, given: pa.Schema) -> pa.Schema:
     """The columns of all files, in the types given or, for the others, inferred from every value."""
     if not reading.format.is_text:
         found = _columns_of(files[0])
         return pa.schema([given.field(f.name) if f.name in given.names else _plain(f) for f in found])
     reader = reading.text_reader()
-    blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
+    blocks = ((file, block) for file in files for block in reader.blocks(file))
     if isinstance(reader, JsonReader):
         guess = reader.guess
         schemas = [schema for found in _map_ahead(lambda item: guess(item[1]), blocks) for schema in found]
