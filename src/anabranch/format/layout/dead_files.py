@@ -152,10 +152,7 @@ class _Survey:
             return None
 
     def _tagged(self) -> tuple[frozenset[VersionKey], frozenset[VersionKey]]:
-        """The versions that Lance tags hold, for clones of the dataset and for external users.
-
-        Also the version by which the dataset is marked as managed.
-        """
+        """Return the versions that tags hold for clones and others, and the version that marks a managed dataset."""
         if not any(file.kind is LayoutKind.TAG_REF for file in self._files.files):
             return frozenset(), frozenset()
         tags = list_tags(self._root)

@@ -84,7 +84,7 @@ class CompactReport:
     fragments_added: int
 
 
-def compact_bases(home: Home, *, target_rows: int = 1 << 20) -> CompactReport:
+def compact_bases(home: Home, *, target_rows: int = TARGET_ROWS) -> CompactReport:
     """Merge small fragments and drop deleted rows, base by base.
 
     What a branch or clone merely inherits is rewritten into its own root: the base that it comes from belongs to

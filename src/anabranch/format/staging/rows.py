@@ -1,4 +1,4 @@
-"""Rows deleted and updated where they are, by predicate."""
+"""Rows that are deleted, updated or replaced, found by a predicate or by their addresses."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
