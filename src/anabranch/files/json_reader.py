@@ -20,6 +20,7 @@ from anabranch.files.records import (
     iter_blocks,
     parse_by_parts,
     parsed_type,
+    refuse_nulls,
 )
 from anabranch.files.sources import SourceFile, Watch, check_is_json, iter_text
 from anabranch.format.arrow_types import is_list
@@ -72,9 +73,10 @@ class JsonReader:
             return pa.table([_cast(table.column(field.name), field) for field in wanted], schema=wanted)
 
         try:
-            return Part(block.file, parse(block.data), block.bad, block)
+            part = Part(block.file, parse(block.data), block.bad, block)
         except Refusal:
-            return parse_by_parts(block, parse)
+            part = parse_by_parts(block, parse)
+        return refuse_nulls(part, schema)
 
     def guess(self, block: Block) -> list[pa.Schema]:
         """The columns of a block, in the types that Arrow finds; more than one answer where records disagree."""

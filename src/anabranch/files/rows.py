@@ -18,7 +18,7 @@ from anabranch.errors import DamagedFileError, SchemaMismatchError
 from anabranch.files.csv_reader import CsvReader
 from anabranch.files.formats import Compression, CsvOptions, FileFormat
 from anabranch.files.json_reader import JsonReader, unify_columns
-from anabranch.files.records import Block, Part, refuse_nulls
+from anabranch.files.records import Part
 from anabranch.files.sources import SourceFile, Span, Watch
 from anabranch.files.type_inference import TypeInference
 from anabranch.format.home import Home
@@ -141,11 +141,8 @@ def iter_parts(
         return
     reader = reading.text_reader()
 
-    def parse(item: tuple[SourceFile, Block]) -> Part:
-        return refuse_nulls(reader.parse(*item, schema), schema)
-
     blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
-    yield from _map_ahead(parse, blocks)
+    yield from _map_ahead(lambda item: reader.parse(*item, schema), blocks)
 
 
 def check_columns(
