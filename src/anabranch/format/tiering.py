@@ -324,7 +324,7 @@ def _refuse_used(
     # Branches may inherit only from roots that main lists, in older versions too.
     if not base.is_dataset_root:
         return
-    older = [place for place in needs if place[0] is not None and place[1] != newest[place[0]]]
+    older = [place for place in needs if place[0] is not None and place[1] != newest.get(place[0])]
     old = [place for place in older if _lists(needs[place], base)]
     if old:
         raise ConflictError(
