@@ -52,7 +52,7 @@ from anabranch.format.staging.manifests import Origin, stage
 from anabranch.format.staging.rows import Addresses, delete_rows, join_addresses
 from anabranch.format.staging.settle_version import give_ordinary_version
 from anabranch.ids import MAIN
-from anabranch.storage import copy_between, copy_verified, in_parallel, is_below_file, open_store
+from anabranch.storage import copy_between, copy_verified, in_parallel, is_below_file, open_parent, open_store
 from anabranch.storage.uris import is_local, join_uri, relative_to, split_uri
 
 # What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
@@ -263,8 +263,7 @@ def _publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], 
     store = target.store()
 
     def copy(item: tuple[str, str]) -> None:
-        folder, _, name = item[1].rpartition("/")
-        copy_verified(open_store(folder, root.storage_options), name, store, item[0])
+        copy_verified(*open_parent(item[1], root.storage_options), store, item[0])
         on_copied()
 
     in_parallel(copy, draft.copies.items())
@@ -341,10 +340,8 @@ def _copy_files(source: VersionRef, onto: VersionRef) -> None:
 
     def copy(file: NeededFile) -> None:
         for path, uri in _parts(file, source.home):
-            folder, _, name = uri.rpartition("/")
-            found = open_store(folder, source.home.storage_options)
             # Unless the file is in this folder already: the source is a fork that inherited it from this home.
-            if join_uri(found.uri, name) != join_uri(store.uri, path):
-                copy_between(found, name, store, path)
+            if uri != join_uri(store.uri, path):
+                copy_between(*open_parent(uri, source.home.storage_options), store, path)
 
     in_parallel(copy, [file for file in needed.values() if file.kind is FileKind.DATA])
