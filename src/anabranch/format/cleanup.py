@@ -332,7 +332,7 @@ class _Sweep:
         self.versions = [place for place in self._plan.manifests if place not in restored]
 
     def _renew_hints(self) -> None:
-        """Let the version hints of branches that lose versions name the newest version.
+        """Write the newest version into the version hints of the branches that lose versions.
 
         Versions that this product puts do not move the hint. From an old one, a writer that read an older version would
         find the gap that this cleanup makes, and write its rows below the newest version.

@@ -129,7 +129,7 @@ def _choose(
         for batch in dataset.scanner(columns=[], filter=enclosed(condition), with_row_address=True).to_batches():
             fragments, counts = np.unique(batch.column("_rowaddr").to_numpy() >> 32, return_counts=True)
             matching.update(dict(zip(fragments.tolist(), counts.tolist(), strict=True)))
-    # A fragment moves as a whole. If only some of its rows match, the others would move against the caller's wish.
+    # A fragment moves as a whole. If only some of its rows match, the caller did not choose the others.
     whole = frozenset(number for number, count in matching.items() if count == rows[number])
     return whole, tuple(sorted(matching.keys() - whole))
 
@@ -233,7 +233,7 @@ class DataFileCopier:
 
 
 def _with_blobs(store: ObjectStore, name: str) -> list[str]:
-    """A data file after its large blobs, which are beside it in a folder of its name: it vouches for them."""
+    """A data file after its large blobs, which are in a folder of its name: where it is, its blobs are complete."""
     return [*sorted(found.path for found in store.list(name.rpartition(".")[0])), name]
 
 

@@ -231,7 +231,7 @@ def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
-    """Let Lance make a shallow clone in a scratch folder.
+    """Make a shallow clone with Lance, in a scratch folder.
 
     It is in the temporary folder of this machine where the source is local, so that the source may be read-only. From
     a bucket Lance clones within the bucket only, so there it is in a folder of the source that no branch has.
@@ -284,7 +284,7 @@ def _just_taken(target: Home) -> DatasetExistsError:
 
 
 def _roll_back(target: Home, draft: Draft) -> None:
-    """Remove what was published; a small file of someone else has other bytes, and copies then may be theirs."""
+    """Remove what was published. A small file with other bytes is that of another process, which may use the copies."""
     store = target.store()
     for path, data in reversed(list(draft.files.items())):
         with suppress(ObjectNotFoundError):

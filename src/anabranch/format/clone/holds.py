@@ -186,7 +186,7 @@ def _of_branch(branch: BranchInfo) -> Hold:
 
 
 def release_hold(root: Home, name: str) -> None:
-    """Let cleanups remove what only this hold kept; raise TagNotFoundError if there is no such hold."""
+    """Remove a hold: cleanups may then remove what only it kept. Raise TagNotFoundError if there is no such hold."""
     holds = list_holds(root)
     if name not in {hold.name for hold in holds} | set(list_damaged_holds(root)):
         names = ", ".join(hold.name for hold in holds) or "none"

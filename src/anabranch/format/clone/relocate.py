@@ -4,7 +4,7 @@ Main needs nothing, as its own files are found from wherever it lies. Branches r
 their source, as absolute paths. Only these paths change, manifest by manifest, each replaced in one step.
 
 The source of a clone that was moved has a hold that names the former address. A clone that was copied shares the hold
-of the original, and would lose its files when the original is dropped. `record_clone` puts both right.
+of the original, and would lose its files when the original is dropped. `record_clone` corrects both.
 """
 
 import posixpath
@@ -260,7 +260,7 @@ def _former_roots(
     """Where the dataset was when its branches were made.
 
     A branch begins with a nameless base for the root and, if it has a parent branch, one for `{root}/tree/{parent}`.
-    Where more than one base could be the root, none is: the user knows.
+    If more than one base could be the root, none is taken: only the user knows which one was.
     """
     names = [manifest.branch for manifest in first]
     former: set[str] = set()

@@ -301,10 +301,10 @@ _TREES = {
     FindingKind.UNREFERENCED_TREE: (
         "files of a branch {name!r} without its metadata: the creation broke off, or the deletion did; the name cannot"
         " be used again",
-        "a repair removes its files, once they are old enough to belong to no branch in the making",
+        "a repair removes its files, once they are old enough that no process can still be creating the branch",
     ),
     FindingKind.ZOMBIE_TREE: (
-        "files of a branch {name!r} that was deleted: its deletion left them, or someone wrote to it afterwards",
+        "files of a branch {name!r} that was deleted: its deletion left them, or a program wrote to it afterwards",
         "a repair removes its files, and with them the rows that only this branch had; to keep them, restore the"
         " branch's metadata from a backup",
     ),

@@ -323,8 +323,8 @@ def lay_out(root: str, objects: Iterable[ObjectInfo]) -> Layout:
     """Classify a listing."""
     listed = sorted(objects, key=lambda info: info.path)
     branches = frozenset(name for info in listed if (name := branch_of_ref_path(info.path)) is not None)
-    # Two passes: a tree without a ref is known only after all of its files were seen, and its odd files belong to it
-    # too.
+    # Two passes: a tree without a ref is known only after all of its files were seen, and its unknown files
+    # belong to it too.
     owners = [_owner(info.path, branches) for info in listed]
     trees = branches.union(filter(None, owners))
     files = tuple(

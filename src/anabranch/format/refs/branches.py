@@ -101,7 +101,8 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
         if isinstance(err, StorageError):
             raise  # the ref may be ours: the put may have arrived after its time ran out
         raise BranchExistsError(
-            f"someone else is making the branch {name!r} of {root.root!r}, or just has", hint="choose another name"
+            f"another process is making the branch {name!r} of {root.root!r}, or has made it",
+            hint="choose another name",
         ) from err
     _drop_losing_manifests(root, name)
     info = get_branch(root, name)
@@ -241,7 +242,7 @@ def _drop_losing_manifests(root: Home, name: str) -> None:
             root.store().delete(path)
     if info.parent_version not in manifests:
         _drop_empty_branch(root, name)
-        raise BusyError(f"branch {name!r} of {root.root!r} is being made by someone else", hint="try again")
+        raise BusyError(f"another process is making the branch {name!r} of {root.root!r}", hint="try again")
 
 
 def _drop_empty_branch(root: Home, name: str) -> None:

@@ -201,7 +201,8 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
     # Lance replaces an error of the callback by its own. The original names the column and the value.
     failures: list[Exception] = []
 
-    @lance.batch_udf(output_schema=new)  # Without a schema Lance would try it on the first rows, and retell its errors.
+    # Without a schema, Lance would call it for the first rows only to find the types, and replace its errors.
+    @lance.batch_udf(output_schema=new)
     def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
             arrays = [cast_computed(batch.column(name), field) for name, field in casts.items()]

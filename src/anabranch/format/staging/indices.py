@@ -325,7 +325,7 @@ class IndexRecipe:
                 built = dataset.create_index_uncommitted(
                     self.column, kind.value.upper(), name=self.name, replace=True, fragment_ids=fragments, **arguments
                 )
-                # What is built of words stays in pieces, which no query can read, until it is merged.
+                # An index of words is built in pieces, which no query can read before they are merged.
                 if kind is IndexKind.INVERTED:
                     built = dataset.merge_existing_index_segments([built])
         # What pylance raises if the kind does not fit the type of the column.
