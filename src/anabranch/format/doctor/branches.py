@@ -159,11 +159,12 @@ def find_ref_repair(root: Home, files: Layout, branch: str, ref: RefFile[BranchI
 
     None if the branch's files do not record what it was made from, or if that does not exist.
     """
-    ordinary = [key for key in manifests_of(files) if key[0] == branch and not is_staged(key[1])]
-    first = min(ordinary, key=lambda key: key[1], default=None)
-    if first is None:
+    # The other branches may have any number of files.
+    own = replace(files, files=tuple(files.of_branch(branch)))
+    ordinary = [version for _, version in manifests_of(own) if not is_staged(version)]
+    if not ordinary:
         return None
-    inventory = replace(read_partial_inventory(root, files, {first}), branch_refs=scan_branches(root))
+    inventory = replace(read_partial_inventory(root, own, {(branch, min(ordinary))}), branch_refs=scan_branches(root))
     repairs = Repairs(root, timedelta(0))
     return rebuild_missing_ref(inventory, branch, repairs) if ref is None else _repair_branch(inventory, ref, repairs)
 
