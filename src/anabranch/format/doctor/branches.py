@@ -252,7 +252,7 @@ def _unreferenced_trees(inventory: Inventory, users: Mapping[str, set[str]], rep
             yield _missing_ref(name, rebuilt, needed_by)
             continue
         kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
-        story, remedy = _TREES[kind]
+        explanation, remedy = _TREES[kind]
         if needed_by:
             remedy = _in_use(needed_by)
         elif doubt:
@@ -261,7 +261,7 @@ def _unreferenced_trees(inventory: Inventory, users: Mapping[str, set[str]], rep
         yield Case(
             kind=kind,
             subject=branch_folder(name),
-            explanation=story.format(name=name),
+            explanation=explanation.format(name=name),
             remedy=remedy,
             paths=tuple(file.path for file in own),
             needed_by=needed_by,
@@ -344,10 +344,10 @@ def _mismatched_trees(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     for info in inventory.branches:
         versions = inventory.versions_of(info.name)
         # Lance writes the name of the branch into its manifests, so another name means a copied file.
-        strange = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
+        copied = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
         origins = [facts.cloned_from for facts in versions if facts.cloned_from is not None]
-        if strange is not None:
-            problem = f"its version {strange.version} belongs to branch {strange.own_branch!r}"
+        if copied is not None:
+            problem = f"its version {copied.version} belongs to branch {copied.own_branch!r}"
             remedy, repair = "none: find out who put it there, then delete the branch", None
         elif origins and not _matches(origins[-1], info):
             problem = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"
