@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from anabranch import storage
 from anabranch.errors import WriteConflictError
 from anabranch.repo import transaction
 from anabranch.repo.log import numbered as numbered
@@ -11,7 +12,6 @@ from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
-from anabranch.storage import requests
 
 PUBLISH = "publish"  # as a transaction calls it
 
@@ -30,8 +30,8 @@ def read_what_was_seen() -> None:
 def win_every_race() -> None:
     """Treat an entry of another writer as one's own."""
 
-    def put_once(store: Any, path: str, data: bytes) -> bool:
-        requests.put_once(store, path, data)
+    def put_once(store: Any, path: str, data: bytes, *, after: Sequence[str] = ()) -> bool:
+        storage.put_once(store, path, data, after=after)
         return True
 
     _replace(numbered, "put_once", put_once)

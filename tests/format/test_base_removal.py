@@ -75,6 +75,16 @@ def test_a_base_in_use_is_not_removed(local: ab.Dataset) -> None:
     assert local.base_list() == []
 
 
+def test_a_base_stays_while_a_branch_without_an_ordinary_version_lists_it(local: ab.Dataset, tmp_path: Path) -> None:
+    local.base_add(tmp_path / "warm", name="warm", is_dataset_root=True)
+    opened = lance.dataset(local.uri)
+    append = lance.LanceOperation.Append([])
+    staged = lance.LanceDataset.commit(opened, append, read_version=opened.version, detached=True)
+    opened.create_branch("unfinished", staged.version)
+    with pytest.raises(ConflictError, match="of 'unfinished' lists it"):
+        local.base_remove("warm")
+
+
 def test_the_root_of_another_dataset_stays(local: ab.Dataset, tmp_path: Path) -> None:
     local.shallow_clone(tmp_path / "clone.lance")
     clone = ab.dataset(tmp_path / "clone.lance")

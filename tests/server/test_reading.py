@@ -78,6 +78,7 @@ def test_rows_come_back_as_they_were_sent(shop: Project) -> None:
         ({"span": "a day"}, "is not a duration, such as 'PT90.5S'"),
         ({"tags": "a"}, "row 2"),
         ({"paid": "true"}, "row 2"),
+        ({"id": None}, "column 'id' needs a value"),
     ],
 )
 def test_a_value_of_another_kind_names_its_row(shop: Project, row: dict[str, Any], said: str) -> None:

@@ -97,7 +97,7 @@ class DuckComparer:
             yield session.connection
         except DUCK_ERRORS as err:
             for side in sides:
-                # DuckDB reports an error of the reader in its own words. The original names the table and the way out.
+                # DuckDB replaces an error of the reader by one of its own. The original has a hint.
                 if side.failure is not None:
                     raise side.failure from err
             if is_fatal(err):
@@ -155,7 +155,7 @@ class _Comparison:
         self._condition = f"NOT {self._both} OR {' OR '.join(pair.differs for pair in self._pairs) or 'false'}"
 
     def match(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Show the rows to DuckDB; how they are matched, as a source for a query."""
+        """Register the rows with DuckDB, and return what a query selects from: the matched rows."""
         for side in self.sides:
             side.register(connection)
         if self._keys:
@@ -189,7 +189,7 @@ class _Comparison:
         return pa.record_batch([_CHANGES.take(kinds), columns, before, after], schema=self.schema)
 
     def _cancel(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Take away the rows that are on both sides, as often as they are on both; the rest is matched by row ids.
+        """Remove the rows that both sides have, as often as both have them. The rest is matched by row ids.
 
         Rows that are equal and have one id go first: of several equal rows, the one that changed is left.
         """
@@ -291,7 +291,7 @@ class _Merge:
 
     @property
     def _order(self) -> str:
-        """New rows last: those that are replaced are written before them. Else as they lie, always the same."""
+        """Sort new rows last, because replaced rows are written first. The order is always the same."""
         keys = [n.sql for _, n, _, _ in self._keys if n is not None]
         known = f"{self._older.is_there} OR {self._target.is_there} DESC"
         return ", ".join([known, "o.address", *(keys or ["n.row_id"])])

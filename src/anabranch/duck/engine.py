@@ -136,7 +136,7 @@ class Session:
         try:
             self.connection.register(name, source.rows)
         except duckdb.NotImplementedException:
-            # DuckDB names the type and not the column, so each is tried alone.
+            # DuckDB names the type and not the column, so each column is tried alone.
             for field in source.rows.schema:
                 self._check_type(field, source)
             raise
@@ -152,7 +152,7 @@ class Session:
             ) from None
 
     def close(self) -> None:
-        """End the query, whatever state it is in, and take its catalogs away."""
+        """End the query, whatever its state is, and detach its catalogs."""
         self._is_closed.set()
         self.connection.close()
         if self._catalogs:
@@ -163,7 +163,7 @@ class Session:
             self._catalogs.clear()
 
 
-# While rows are read, Arrow passes DuckDB's words on as its own.
+# While rows are read, Arrow raises DuckDB's errors as errors of its own.
 DUCK_ERRORS = (duckdb.Error, OSError, RuntimeError, ValueError)
 
 _HINTS: tuple[tuple[str, str], ...] = (

@@ -234,7 +234,7 @@ class Side:
         return pa.record_batch([*arrays, row_ids], names=[*self.schema.names, ROW_ID])
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        # DuckDB makes an error of its own of whatever is raised here.
+        # DuckDB replaces every error that is raised here by one of its own.
         try:
             for batch in () if self._side is None else self._side.read():
                 values = [held(batch.column(name)) for name in self.schema.names]

@@ -186,6 +186,8 @@ def find_sources(
 
 
 class _Snapshots:
+    """The snapshots of the refs that a query names. Each ref is looked up once."""
+
     def __init__(self, repository: Repository, known: dict[str, Snapshot]) -> None:
         self._repository = repository
         self._known = known

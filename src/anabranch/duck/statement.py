@@ -50,7 +50,7 @@ def mark_refs(sql: str) -> str:
 
 
 def _marked(before: list[str], ref: str) -> tuple[int, str]:
-    """How many of the words before AT name the table, and what to write instead of them."""
+    """Return how many of the words before AT name the table, and what to write instead of them."""
     padded = ["", "", "", *before]
     if padded[-2] == ".":
         return 3, f"{quoted(unquoted(padded[-3]) + _MARK + ref)}.{padded[-1]}"

@@ -23,6 +23,7 @@ from anabranch.files.records import (
     iter_blocks,
     parse_by_parts,
     parsed_type,
+    refuse_nulls,
 )
 from anabranch.files.sources import SourceFile, Watch, check_is_csv, iter_text, without_lines
 
@@ -77,16 +78,16 @@ class CsvReader:
         # Arrow reports only the first value that it cannot convert. Parse smaller parts to find all bad records with
         # their lines.
         except Refusal:
-            return parse_by_parts(block, lambda data: self._convert_all(data, names, schema))
-        if not wrong:
-            return Part(block.file, table, block.bad, block)
-        # Arrow counts rows from 1 and skips blank lines, as `records` does.
-        numbers = {number for number, _ in wrong}
-        bad = [
-            bad_record(block.file, block.records[number - 1], _width_reason(width, names)) for number, width in wrong
-        ]
-        kept = tuple(record for number, record in enumerate(block.records, start=1) if number not in numbers)
-        return Part(block.file, table, in_order(*block.bad, *bad), block, kept)
+            part = parse_by_parts(block, lambda data: self._convert_all(data, names, schema))
+            return refuse_nulls(part, schema)
+        part = Part(block.file, table, block.bad, block)
+        if wrong:
+            # Arrow counts rows from 1 and skips blank lines, as `records` does.
+            records, reasons = block.records, {number: _width_reason(width, names) for number, width in wrong}
+            bad = [bad_record(block.file, records[number - 1], reason) for number, reason in reasons.items()]
+            kept = tuple(record for number, record in enumerate(records, start=1) if number not in reasons)
+            part = replace(part, bad=in_order(*block.bad, *bad), kept=kept)
+        return refuse_nulls(part, schema)
 
     def _convert_all(self, data: bytes, names: tuple[str, ...], schema: pa.Schema) -> pa.Table:
         """Convert records, none of which may have too few or too many values."""

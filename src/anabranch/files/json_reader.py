@@ -20,6 +20,7 @@ from anabranch.files.records import (
     iter_blocks,
     parse_by_parts,
     parsed_type,
+    refuse_nulls,
 )
 from anabranch.files.sources import SourceFile, Watch, check_is_json, iter_text
 from anabranch.format.arrow_types import is_list
@@ -27,7 +28,7 @@ from anabranch.json_values import value_from_json
 
 # An array is read whole.
 _LARGEST_ARRAY = 256 << 20
-# Lines that are null, and whatever begins with it: Arrow makes rows of the former and dies of the latter.
+# Lines that are null, and text that begins with it: Arrow reads the former as rows, and crashes on the latter.
 _NULL = re.compile(rb"\A\s*null|\n[ \t\r]*null[ \t\r]*(?:\n|\Z)")
 
 # The day to which a time is added to be parsed.
@@ -72,9 +73,10 @@ class JsonReader:
             return pa.table([_cast(table.column(field.name), field) for field in wanted], schema=wanted)
 
         try:
-            return Part(block.file, parse(block.data), block.bad, block)
+            part = Part(block.file, parse(block.data), block.bad, block)
         except Refusal:
-            return parse_by_parts(block, parse)
+            part = parse_by_parts(block, parse)
+        return refuse_nulls(part, schema)
 
     def guess(self, block: Block) -> list[pa.Schema]:
         """The columns of a block, in the types that Arrow finds; more than one answer where records disagree."""
@@ -249,7 +251,7 @@ def unify_columns(schemas: Sequence[pa.Schema], given: pa.Schema) -> pa.Schema:
                 found.setdefault(field.name, field.type)
                 continue
             found[field.name] = _unify(field.name, found.get(field.name, pa.null()), field.type)
-    fields = [given.field(n) if n in given.names else pa.field(n, _tamed(kind)) for n, kind in found.items()]
+    fields = [given.field(n) if n in given.names else pa.field(n, _table_type(kind)) for n, kind in found.items()]
     return pa.schema(fields)
 
 
@@ -267,14 +269,14 @@ def _unify(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
         ) from None
 
 
-def _tamed(kind: pa.DataType) -> pa.DataType:
+def _table_type(kind: pa.DataType) -> pa.DataType:
     """A type for a table: text where all was null, microseconds where seconds were enough."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_timestamp(kind) and kind.unit == "s":
         return pa.timestamp("us", kind.tz)
     if pa.types.is_list(kind):
-        return pa.list_(_tamed(kind.value_type))
+        return pa.list_(_table_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _tamed(field.type)) for field in kind])
+        return pa.struct([(field.name, _table_type(field.type)) for field in kind])
     return kind

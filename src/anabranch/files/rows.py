@@ -18,7 +18,7 @@ from anabranch.errors import DamagedFileError, SchemaMismatchError
 from anabranch.files.csv_reader import CsvReader
 from anabranch.files.formats import Compression, CsvOptions, FileFormat
 from anabranch.files.json_reader import JsonReader, unify_columns
-from anabranch.files.records import Block, Part, refuse_nulls
+from anabranch.files.records import Part
 from anabranch.files.sources import SourceFile, Span, Watch
 from anabranch.files.type_inference import TypeInference
 from anabranch.format.home import Home
@@ -141,11 +141,8 @@ def iter_parts(
         return
     reader = reading.text_reader()
 
-    def parse(item: tuple[SourceFile, Block]) -> Part:
-        return refuse_nulls(reader.parse(*item, schema), schema)
-
     blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
-    yield from _map_ahead(parse, blocks)
+    yield from _map_ahead(lambda item: reader.parse(*item, schema), blocks)
 
 
 def check_columns(
@@ -183,15 +180,13 @@ def check_columns(
     return given if given is not None else tuple(expected)
 
 
-def find_columns(
-    files: Sequence[SourceFile], reading: Reading, given: pa.Schema, *, watch: Watch | None = None
-) -> pa.Schema:
+def find_columns(files: Sequence[SourceFile], reading: Reading, given: pa.Schema) -> pa.Schema:
     """The columns of all files, in the types given or, for the others, inferred from every value."""
     if not reading.format.is_text:
         found = _columns_of(files[0])
         return pa.schema([given.field(f.name) if f.name in given.names else _plain(f) for f in found])
     reader = reading.text_reader()
-    blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
+    blocks = ((file, block) for file in files for block in reader.blocks(file))
     if isinstance(reader, JsonReader):
         guess = reader.guess
         schemas = [schema for found in _map_ahead(lambda item: guess(item[1]), blocks) for schema in found]

@@ -17,7 +17,7 @@ from anabranch.hints import suggest
 from anabranch.storage import ObjectStore, open_files
 from anabranch.storage.uris import is_local, join_uri, normalise_uri, split_uri
 
-_PATTERN_SIGNS = re.compile(r"[*?\[]")
+_WILDCARD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +91,9 @@ def _text_of(source: str | os.PathLike[str]) -> str:
 def _find(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> list[SourceFile]:
     # The name itself first: a file may have a bracket or a star in its name.
     files = list(_find_plain(source, wanted, options))
-    sign = _PATTERN_SIGNS.search(source)
-    if not files and sign is not None:
-        start = source.rfind("/", 0, sign.start()) + 1
+    wildcard = _WILDCARD.search(source)
+    if not files and wildcard is not None:
+        start = source.rfind("/", 0, wildcard.start()) + 1
         files = list(_list_below(source[:start] or ".", _as_regex(source[start:]), wanted, options))
     if not files:
         hint = suggest(os.path.basename(source), _names_beside(source), "check the path and the format", by_parts=True)
@@ -114,7 +114,7 @@ def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, st
     try:
         uri = normalise_uri(source)
     except InvalidPathError:
-        if _PATTERN_SIGNS.search(source):
+        if _WILDCARD.search(source):
             return
         raise
     root, path = _parent(uri)

@@ -1,4 +1,4 @@
-"""Base paths: the other locations that hold files of a dataset, which file lies where, and what each location holds.
+"""Base paths: the other locations that hold files of a dataset, which files are where, and what each location holds.
 
 Ids are per home: a branch keeps those it was created with and numbers new ones itself, so a base is always looked up in
 the list of the version that is read, by its name or path.
@@ -142,7 +142,7 @@ def is_own_root(home: Home, base: BasePath) -> bool:
 
 
 def label(base: BasePath | None) -> str:
-    """What people call a base."""
+    """Return what a base is called in messages."""
     if base is None:
         return OWN_ROOT
     return base.name or str(base.id)

@@ -43,7 +43,7 @@ from anabranch.format.retention import (
     write_record,
 )
 from anabranch.ids import MAIN
-from anabranch.storage import iter_in_parallel, open_store
+from anabranch.storage import iter_in_parallel, open_parent, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 # Why a file that no kept version needs is removed. Kinds that no manifest names, directly or by a folder, are never
@@ -332,7 +332,7 @@ class _Sweep:
         self.versions = [place for place in self._plan.manifests if place not in restored]
 
     def _renew_hints(self) -> None:
-        """Let the version hints of branches that lose versions name the newest version.
+        """Write the newest version into the version hints of the branches that lose versions.
 
         Versions that this product puts do not move the hint. From an old one, a writer that read an older version would
         find the gap that this cleanup makes, and write its rows below the newest version.
@@ -370,8 +370,8 @@ class _Sweep:
     def _remove(self, file: RemovedFile) -> RemovedFile:
         # Paths in bases are whole addresses.
         if file.path.startswith("/") or "://" in file.path:
-            folder, _, name = file.path.rpartition("/")
-            open_store(folder, self._root.storage_options).delete(name)
+            store, name = open_parent(file.path, self._root.storage_options)
+            store.delete(name)
         else:
             self._store.delete(file.path)
         return file

@@ -48,7 +48,7 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     ),
     (r"Ref not found error: tag", TagNotFoundError, "list the tags to see which exist"),
     (r"Ref not found error: [Bb]ranch", BranchNotFoundError, "list the branches to see which exist"),
-    (r"Not found: .*_refs/(branches|tags)/", BusyError, "someone is just deleting it: try again"),
+    (r"Not found: .*_refs/(branches|tags)/", BusyError, "another process is deleting it: try again"),
     (r"Ref conflict error: tag", TagExistsError, "update the tag, or choose another name"),
     (r"Ref conflict error: [Bb]ranch .* already exists", BranchExistsError, "choose another name"),
     (r"Ref conflict error", BranchInUseError, "delete its branches and tags, and drop its clones, first"),

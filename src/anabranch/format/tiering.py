@@ -37,7 +37,7 @@ from anabranch.format.retention import CleanupReport, read_record, read_versions
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
 from anabranch.ids import MAIN
-from anabranch.storage import ObjectStore, copy_verified, open_store
+from anabranch.storage import ObjectStore, copy_verified, open_parent
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 # Called with the number of data files that are done and their total.
@@ -129,7 +129,7 @@ def _choose(
         for batch in dataset.scanner(columns=[], filter=enclosed(condition), with_row_address=True).to_batches():
             fragments, counts = np.unique(batch.column("_rowaddr").to_numpy() >> 32, return_counts=True)
             matching.update(dict(zip(fragments.tolist(), counts.tolist(), strict=True)))
-    # A fragment moves as a whole. If only some of its rows match, the others would move against the caller's wish.
+    # A fragment moves as a whole. If only some of its rows match, the caller did not choose the others.
     whole = frozenset(number for number, count in matching.items() if count == rows[number])
     return whole, tuple(sorted(matching.keys() - whole))
 
@@ -208,38 +208,32 @@ class DataFileCopier:
 
     def __init__(self, home: Home) -> None:
         self._options = home.storage_options
-        self._stores: dict[str, ObjectStore] = {}
         # The sizes of what is at a target by now: large blobs and the data file itself.
         self.sizes: dict[str, tuple[int, ...]] = {}
 
     def copy(self, source: str, target: str) -> None:
         if target not in self.sizes:
-            (from_store, name), (to_store, _) = self._store_of(source), self._store_of(target)
+            from_store, name = open_parent(source, self._options)
+            to_store, _ = open_parent(target, self._options)
             paths = _with_blobs(from_store, name)
             self.sizes[target] = tuple(_copy_once(from_store, path, to_store) for path in paths)
 
     def measure(self, copies: Iterable[tuple[str, str]]) -> None:
         """Note the sizes of what would be copied."""
         for source, target in copies:
-            store, name = self._store_of(source)
+            store, name = open_parent(source, self._options)
             self.sizes[target] = tuple(store.head(path).size for path in _with_blobs(store, name))
 
     def move(self, source: str, target: str) -> None:
         """Copy, then delete the source: for files that no version reads yet."""
         self.copy(source, target)
-        store, name = self._store_of(source)
+        store, name = open_parent(source, self._options)
         for path in _with_blobs(store, name):
             store.delete(path)
 
-    def _store_of(self, uri: str) -> tuple[ObjectStore, str]:
-        folder, _, name = uri.rpartition("/")
-        if folder not in self._stores:
-            self._stores[folder] = open_store(folder, self._options)
-        return self._stores[folder], name
-
 
 def _with_blobs(store: ObjectStore, name: str) -> list[str]:
-    """A data file after its large blobs, which are beside it in a folder of its name: it vouches for them."""
+    """A data file after its large blobs, which are in a folder of its name: where it is, its blobs are complete."""
     return [*sorted(found.path for found in store.list(name.rpartition(".")[0])), name]
 
 
@@ -324,7 +318,7 @@ def _refuse_used(
     # Branches may inherit only from roots that main lists, in older versions too.
     if not base.is_dataset_root:
         return
-    older = [place for place in needs if place[0] is not None and place[1] != newest[place[0]]]
+    older = [place for place in needs if place[0] is not None and place[1] != newest.get(place[0])]
     old = [place for place in older if _lists(needs[place], base)]
     if old:
         raise ConflictError(

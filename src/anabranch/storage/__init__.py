@@ -9,7 +9,7 @@ reading at `object_store`.
 from anabranch.storage.local_store import remove_empty_folders
 from anabranch.storage.object_store import ObjectInfo, ObjectStore, PreparedObject
 from anabranch.storage.requests import at_once, in_parallel, iter_in_parallel, put_once
-from anabranch.storage.store import copy_between, copy_verified, is_below_file, open_files, open_store
+from anabranch.storage.store import copy_between, copy_verified, is_below_file, open_files, open_parent, open_store
 
 __all__ = [
     "ObjectInfo",
@@ -22,6 +22,7 @@ __all__ = [
     "is_below_file",
     "iter_in_parallel",
     "open_files",
+    "open_parent",
     "open_store",
     "put_once",
     "remove_empty_folders",

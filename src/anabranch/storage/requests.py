@@ -41,14 +41,14 @@ class _Pool:
 _POOL = _Pool()
 
 
-class Putting(Protocol):
+class SupportsPut(Protocol):
     """What `put_once` needs of an object store."""
 
     def get(self, path: str) -> bytes: ...
     def put_if_absent(self, path: str, data: bytes, *, durable: bool, after: Sequence[str]) -> None: ...
 
 
-def put_once(store: Putting, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> bool:
+def put_once(store: SupportsPut, path: str, data: bytes, *, durable: bool = True, after: Sequence[str] = ()) -> bool:
     """Put an object if it does not exist. Return False if another writer has put a different one.
 
     The answer to a put can get lost, and a retried put then finds the object of its own first try. So after any

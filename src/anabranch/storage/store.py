@@ -18,6 +18,12 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     return open_root(normalise_uri(uri), tuple((storage_options or {}).items()))
 
 
+def open_parent(uri: str, storage_options: Mapping[str, str]) -> tuple[ObjectStore, str]:
+    """Open the store at the folder of a file, and return it with the name of the file."""
+    folder, _, name = uri.rpartition("/")
+    return open_store(folder, storage_options), name
+
+
 @lru_cache(maxsize=256)
 def open_root(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
     """Open the store at a normalised URI.

@@ -205,6 +205,15 @@ def test_vector_index_of_too_few_rows_is_wanted_until_there_are_enough(location:
     assert nearest(version_ref, 12) == 12
 
 
+def test_indices_that_stay_wanted_are_not_staged_again(location: Location) -> None:
+    before = catalogue(location)
+    for name in ("second", "first"):
+        before = index(before, "vec", IndexKind.IVF_PQ, name=name)
+    version_ref = build_wanted(keep_indices(overwrite(before, items(range(2))), of=before))
+    assert [found.covered_rows for found in list_indices(version_ref)] == [0, 0]
+    assert build_wanted(version_ref) == version_ref
+
+
 def test_index_of_a_nested_column_is_kept_and_wanted_as_others_are(location: Location) -> None:
     schema = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
     three = pa.table({"id": [1, 2, 3], "s": [{"a": key} for key in (1, 2, 3)]}, schema=schema)

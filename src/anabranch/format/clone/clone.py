@@ -42,7 +42,6 @@ from anabranch.format.clone.holds import (
     take_hold,
 )
 from anabranch.format.home import Home, VersionRef
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.fragment_rows import offsets_in
 from anabranch.format.layout.listing import manifest_path
@@ -53,7 +52,7 @@ from anabranch.format.staging.manifests import Origin, stage
 from anabranch.format.staging.rows import Addresses, delete_rows, join_addresses
 from anabranch.format.staging.settle_version import give_ordinary_version
 from anabranch.ids import MAIN
-from anabranch.storage import copy_between, copy_verified, in_parallel, is_below_file, open_store
+from anabranch.storage import copy_between, copy_verified, in_parallel, is_below_file, open_parent, open_store
 from anabranch.storage.uris import is_local, join_uri, relative_to, split_uri
 
 # What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
@@ -162,7 +161,7 @@ def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_
 def _try_to_read(target: Home) -> None:
     """Fail now rather than later if the clone's storage options do not reach the source."""
     opened = target.open()
-    with lance_errors(target.root, target.storage_options):
+    with target.errors():
         opened.scanner(columns=opened.schema.names[:1], limit=1).to_table()
 
 
@@ -232,7 +231,7 @@ def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
-    """Let Lance make a shallow clone in a scratch folder.
+    """Make a shallow clone with Lance, in a scratch folder.
 
     It is in the temporary folder of this machine where the source is local, so that the source may be read-only. From
     a bucket Lance clones within the bucket only, so there it is in a folder of the source that no branch has.
@@ -245,7 +244,7 @@ def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
         else:
             scratch = scratch_home(root, name)
         stack.callback(remove_dataset, scratch)
-        with lance_errors(root.root, root.storage_options):
+        with root.errors():
             reference, options = (source.home.branch, source.version), root.lance_options()
             # A staged version is cloned as one, outside of any history, and not found unless it is named.
             found = {"version": source.version} if source.is_staged else {}
@@ -264,8 +263,7 @@ def _publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], 
     store = target.store()
 
     def copy(item: tuple[str, str]) -> None:
-        folder, _, name = item[1].rpartition("/")
-        copy_verified(open_store(folder, root.storage_options), name, store, item[0])
+        copy_verified(*open_parent(item[1], root.storage_options), store, item[0])
         on_copied()
 
     in_parallel(copy, draft.copies.items())
@@ -286,7 +284,7 @@ def _just_taken(target: Home) -> DatasetExistsError:
 
 
 def _roll_back(target: Home, draft: Draft) -> None:
-    """Remove what was published; a small file of someone else has other bytes, and copies then may be theirs."""
+    """Remove what was published. A small file with other bytes is that of another process, which may use the copies."""
     store = target.store()
     for path, data in reversed(list(draft.files.items())):
         with suppress(ObjectNotFoundError):
@@ -342,10 +340,8 @@ def _copy_files(source: VersionRef, onto: VersionRef) -> None:
 
     def copy(file: NeededFile) -> None:
         for path, uri in _parts(file, source.home):
-            folder, _, name = uri.rpartition("/")
-            found = open_store(folder, source.home.storage_options)
             # Unless the file is in this folder already: the source is a fork that inherited it from this home.
-            if join_uri(found.uri, name) != join_uri(store.uri, path):
-                copy_between(found, name, store, path)
+            if uri != join_uri(store.uri, path):
+                copy_between(*open_parent(uri, source.home.storage_options), store, path)
 
     in_parallel(copy, [file for file in needed.values() if file.kind is FileKind.DATA])

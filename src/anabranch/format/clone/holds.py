@@ -24,7 +24,6 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import has_manifest, is_dataset, is_manifest
 from anabranch.format.home import Home, VersionRef, is_staged
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import CLEANUP_RECORD
 from anabranch.format.layout.manifest import read_manifest
 from anabranch.format.refs.branches import HOLD, delete_branch
@@ -77,7 +76,7 @@ def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, h
             kept = name, fork(VersionRef(home=root.on(branch), version=version), name).head_version()
         create_tag(root, name, kept)
         said = {_CLONE: clone_uri, _BRANCH: branch or "", _VERSION: str(version)}
-        with lance_errors(root.root, root.storage_options):
+        with root.errors():
             root.open().tags.replace_metadata(name, said)
         return _of_tag(get_tag(root, name))
     # Also for a keyboard interrupt: a hold without a clone would keep its files for good.
@@ -153,7 +152,7 @@ def record_address(root: Home, name: str, clone_uri: str) -> None:
     tag = get_tag(root, name)
     hold = _of_tag(tag)
     said = {_BRANCH: hold.branch or "", _VERSION: str(hold.version), **tag.metadata, _CLONE: clone_uri}
-    with lance_errors(root.root, root.storage_options):
+    with root.errors():
         root.open().tags.replace_metadata(name, said)
 
 
@@ -187,7 +186,7 @@ def _of_branch(branch: BranchInfo) -> Hold:
 
 
 def release_hold(root: Home, name: str) -> None:
-    """Let cleanups remove what only this hold kept; raise TagNotFoundError if there is no such hold."""
+    """Remove a hold: cleanups may then remove what only it kept. Raise TagNotFoundError if there is no such hold."""
     holds = list_holds(root)
     if name not in {hold.name for hold in holds} | set(list_damaged_holds(root)):
         names = ", ".join(hold.name for hold in holds) or "none"
@@ -324,7 +323,7 @@ def remove_dataset(home: Home) -> None:
     paths = [info.path for info in store.list()]
     if all(_is_of_dataset(path) for path in paths) and any(is_manifest(path) for path in paths):
         # Lance also removes the empty folders on local disk.
-        with lance_errors(home.root, home.storage_options):
+        with home.errors():
             lance.LanceDataset.drop(home.root, storage_options=home.lance_options(), ignore_not_found=True)
     for path in [info.path for info in store.list()]:
         if _is_of_dataset(path):

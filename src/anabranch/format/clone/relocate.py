@@ -4,7 +4,7 @@ Main needs nothing, as its own files are found from wherever it lies. Branches r
 their source, as absolute paths. Only these paths change, manifest by manifest, each replaced in one step.
 
 The source of a clone that was moved has a hold that names the former address. A clone that was copied shares the hold
-of the original, and would lose its files when the original is dropped. `record_clone` puts both right.
+of the original, and would lose its files when the original is dropped. `record_clone` corrects both.
 """
 
 import posixpath
@@ -19,7 +19,6 @@ from anabranch.errors import AnabranchError, BaseNotFoundError, InvalidInputErro
 from anabranch.format.bases import is_dataset, list_bases, source_roots
 from anabranch.format.clone.holds import Hold, list_holds, new_hold_id, record_address, take_hold
 from anabranch.format.home import Home
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import ManifestScheme, manifest_of_path, pending_manifest_of_path
 from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest, with_base_paths
 from anabranch.format.refs.refs import find_tag
@@ -261,7 +260,7 @@ def _former_roots(
     """Where the dataset was when its branches were made.
 
     A branch begins with a nameless base for the root and, if it has a parent branch, one for `{root}/tree/{parent}`.
-    Where more than one base could be the root, none is: the user knows.
+    If more than one base could be the root, none is taken: only the user knows which one was.
     """
     names = [manifest.branch for manifest in first]
     former: set[str] = set()
@@ -325,7 +324,7 @@ def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = Fals
 def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:
     """How the clone was made, as its oldest version records; None if that version was removed."""
     try:
-        with lance_errors(clone.root, clone.storage_options):
+        with clone.errors():
             # Only the oldest version has the Clone operation, which names the source.
             first = min(int(ref["version"]) for ref in clone.open().version_refs())
         made = find_transaction(clone, clone.open(first), first)

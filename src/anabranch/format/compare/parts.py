@@ -1,4 +1,4 @@
-"""Rows of a version by where they lie: whole fragments, some rows of one, or single addresses."""
+"""Rows of a version by their positions: whole fragments, some rows of one, or single addresses."""
 
 import json
 from collections import Counter
@@ -181,7 +181,6 @@ def iter_parts(
     names = None if columns is None else list(columns)
     if names is None and blobs:
         names = version_ref.schema.names
-
     wanted = [name for name, is_wanted in ((ROW_ID, with_row_ids), (ROW_ADDRESS, with_addresses)) if is_wanted]
 
     def read(part: Part) -> pa.Table:

@@ -159,11 +159,12 @@ def find_ref_repair(root: Home, files: Layout, branch: str, ref: RefFile[BranchI
 
     None if the branch's files do not record what it was made from, or if that does not exist.
     """
-    ordinary = [key for key in manifests_of(files) if key[0] == branch and not is_staged(key[1])]
-    first = min(ordinary, key=lambda key: key[1], default=None)
-    if first is None:
+    # The other branches may have any number of files.
+    own = replace(files, files=tuple(files.of_branch(branch)))
+    ordinary = [version for _, version in manifests_of(own) if not is_staged(version)]
+    if not ordinary:
         return None
-    inventory = replace(read_partial_inventory(root, files, {first}), branch_refs=scan_branches(root))
+    inventory = replace(read_partial_inventory(root, own, {(branch, min(ordinary))}), branch_refs=scan_branches(root))
     repairs = Repairs(root, timedelta(0))
     return rebuild_missing_ref(inventory, branch, repairs) if ref is None else _repair_branch(inventory, ref, repairs)
 
@@ -251,7 +252,7 @@ def _unreferenced_trees(inventory: Inventory, users: Mapping[str, set[str]], rep
             yield _missing_ref(name, rebuilt, needed_by)
             continue
         kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
-        story, remedy = _TREES[kind]
+        explanation, remedy = _TREES[kind]
         if needed_by:
             remedy = _in_use(needed_by)
         elif doubt:
@@ -260,7 +261,7 @@ def _unreferenced_trees(inventory: Inventory, users: Mapping[str, set[str]], rep
         yield Case(
             kind=kind,
             subject=branch_folder(name),
-            explanation=story.format(name=name),
+            explanation=explanation.format(name=name),
             remedy=remedy,
             paths=tuple(file.path for file in own),
             needed_by=needed_by,
@@ -301,10 +302,10 @@ _TREES = {
     FindingKind.UNREFERENCED_TREE: (
         "files of a branch {name!r} without its metadata: the creation broke off, or the deletion did; the name cannot"
         " be used again",
-        "a repair removes its files, once they are old enough to belong to no branch in the making",
+        "a repair removes its files, once they are old enough that no process can still be creating the branch",
     ),
     FindingKind.ZOMBIE_TREE: (
-        "files of a branch {name!r} that was deleted: its deletion left them, or someone wrote to it afterwards",
+        "files of a branch {name!r} that was deleted: its deletion left them, or a program wrote to it afterwards",
         "a repair removes its files, and with them the rows that only this branch had; to keep them, restore the"
         " branch's metadata from a backup",
     ),
@@ -343,10 +344,10 @@ def _mismatched_trees(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
     for info in inventory.branches:
         versions = inventory.versions_of(info.name)
         # Lance writes the name of the branch into its manifests, so another name means a copied file.
-        strange = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
+        copied = next((facts for facts in versions if facts.own_branch not in (None, info.name)), None)
         origins = [facts.cloned_from for facts in versions if facts.cloned_from is not None]
-        if strange is not None:
-            problem = f"its version {strange.version} belongs to branch {strange.own_branch!r}"
+        if copied is not None:
+            problem = f"its version {copied.version} belongs to branch {copied.own_branch!r}"
             remedy, repair = "none: find out who put it there, then delete the branch", None
         elif origins and not _matches(origins[-1], info):
             problem = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"

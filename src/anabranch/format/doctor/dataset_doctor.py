@@ -30,7 +30,6 @@ from anabranch.format.doctor.inventory import (
     read_inventory,
 )
 from anabranch.format.home import Home, branch_folder
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     TAG_REFS,
@@ -254,7 +253,7 @@ def _unlisted(root: Home, inventory: Inventory) -> Iterator[Case]:
 
 def _problem(root: Home, call: Callable[[], object]) -> str | None:
     try:
-        with lance_errors(root.root, root.storage_options):
+        with root.errors():
             call()
     # Not damage: a report of damage for a network error could lead to a wrong repair.
     except (StorageDeniedError, StorageUnavailableError):

@@ -35,7 +35,7 @@ from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manif
 from anabranch.format.refs.ref_files import RefFile
 from anabranch.format.refs.refs import BranchInfo, TagInfo, scan_branches, scan_tags
 from anabranch.format.staging.manifests import Origin, find_origin
-from anabranch.storage import in_parallel, iter_in_parallel, open_store
+from anabranch.storage import in_parallel, iter_in_parallel, open_parent
 
 # Called with the number of versions that were read, and the number of all; a repair reads them again.
 Progress = Callable[[int, int], None]
@@ -321,9 +321,9 @@ def _find_damaged_deletions(root: Home, files: Iterable[NeededFile]) -> dict[str
     deletions = [file for file in files if file.mention.deleted_rows is not None]
 
     def check(file: NeededFile) -> str | None:
-        folder, _, name = file.uri.rpartition("/")
+        store, name = open_parent(file.uri, root.storage_options)
         try:
-            found = len(read_deletion_file(open_store(folder, root.storage_options).get(name), name=name))
+            found = len(read_deletion_file(store.get(name), name=name))
         except DamagedFileError as err:
             return err.problem
         except ObjectNotFoundError:

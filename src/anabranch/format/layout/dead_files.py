@@ -38,7 +38,7 @@ _NOWHERE: VersionKey = (None, -1)
 _DEEPEST = 1_000
 # The rank of files that go before all others.
 _FIRST = -1
-# Not ours to judge.
+# gc does not decide on these.
 _UNTOUCHED = frozenset({LayoutKind.UNKNOWN, LayoutKind.TAG_REF, LayoutKind.CLEANUP_RECORD, LayoutKind.MEM_WAL})
 
 
@@ -82,14 +82,14 @@ class Reach:
 
     `dead` is sorted by rank: an interrupted deletion leaves no version without its files.
     `missing` are files that are needed and not there. `users` are the files of each version, `sizes` the bytes of
-    all files, and `foreign` the versions that external branches or tags need.
+    all files, and `external` the versions that external branches or tags need.
     """
 
     dead: tuple[DeadFile, ...]
     missing: tuple[str, ...]
     users: Mapping[VersionKey, frozenset[str]]
     sizes: Mapping[str, int]
-    foreign: frozenset[VersionKey]
+    external: frozenset[VersionKey]
     is_needed: bool
 
 
@@ -118,8 +118,8 @@ class _Survey:
         tagged, marked = self._tagged()
         wanted = self._wanted.places | tagged
         homes = self._kept_homes({home for home, _ in wanted}, parents)
-        foreign = tagged.union(place for place in self._manifests if _is_foreign(place[0]))
-        kept = {*wanted, *self._kept_ordinary(homes), *foreign, *(marked if homes else ())}
+        external = tagged.union(place for place in self._manifests if _is_external(place[0]))
+        kept = {*wanted, *self._kept_ordinary(homes), *external, *(marked if homes else ())}
         users = self._users(kept, lambda file: self._reader.read(file).below)
         chained = self._chained(self._wanted.without_key & users.keys()) - kept
         # Their rows are not read: only their transactions are, to follow what was made from what.
@@ -135,7 +135,7 @@ class _Survey:
             missing=tuple(sorted({*self._missing, *unfound})),
             users=users,
             sizes=sizes,
-            foreign=foreign,
+            external=external,
             is_needed=bool(homes),
         )
 
@@ -152,10 +152,7 @@ class _Survey:
             return None
 
     def _tagged(self) -> tuple[frozenset[VersionKey], frozenset[VersionKey]]:
-        """The versions that Lance tags hold, for clones of the dataset and for external users.
-
-        Also the version by which the dataset is marked as managed.
-        """
+        """Return the versions that tags hold for clones and others, and the version that marks a managed dataset."""
         if not any(file.kind is LayoutKind.TAG_REF for file in self._files.files):
             return frozenset(), frozenset()
         tags = list_tags(self._root)
@@ -169,7 +166,7 @@ class _Survey:
         """The homes in use, those of external branches or of work in flight, and all that they were forked from."""
         # A young manifest may belong to a fork whose commit is not published yet.
         young = {file.branch for file in self._files.files if self._is_young(file) and file.kind in MANIFESTS}
-        queue = [*used, *young, *filter(_is_foreign, self._files.branches)]
+        queue = [*used, *young, *filter(_is_external, self._files.branches)]
         kept: set[str | None] = set()
         while queue:
             home = queue.pop()
@@ -217,7 +214,7 @@ class _Survey:
         for place in sorted(places, key=_version_key):
             steps: list[VersionKey] = []
             here = self._step_before(place)
-            # Steps that were judged before end the walk, so that each step is visited once however many versions share
+            # Steps that are known already end the walk, so that each step is visited once however many versions share
             # it.
             while here in self._manifests and not any(here in known for known in (self._wanted.places, found, lost)):
                 steps.append(here)
@@ -282,8 +279,8 @@ class _Survey:
         """Return why a file of a home that stays is dead, if no version that stays needs the file."""
         if file.kind in _UNFINISHED:
             return DeadReason.UNFINISHED
-        # The versions of an external branch are not ours to judge, and so are its files.
-        if file.kind is LayoutKind.VERSION_HINT or _is_foreign(file.branch):
+        # The versions of an external branch are not for gc to decide, nor are its files.
+        if file.kind is LayoutKind.VERSION_HINT or _is_external(file.branch):
             return None
         if file.kind in MANIFESTS:
             is_kept = (file.branch, ManifestName.parse(file.name).version) in kept
@@ -312,6 +309,6 @@ def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:
     return 2 + _DEEPEST - min(_DEEPEST, len(ancestors))
 
 
-def _is_foreign(home: str | None) -> bool:
+def _is_external(home: str | None) -> bool:
     """Whether a branch is external: ours have names that end with a ULID."""
     return home is not None and _OWN_HOME.fullmatch(home) is None

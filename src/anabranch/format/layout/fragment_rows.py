@@ -28,7 +28,7 @@ from anabranch.format.layout import messages
 from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.listing import DeletionFileName, DeletionKind
 from anabranch.format.layout.messages import damaged
-from anabranch.storage import open_store
+from anabranch.storage import open_parent
 
 Offsets = npt.NDArray[np.uint32]
 # By the random numbers in the names of the files, which are not used again. The weight is the number of offsets.
@@ -92,9 +92,9 @@ def write_deletion_file(home: Home, read_version: int, fragment_id: int, offsets
 
 
 def _get(home: Home, uri: str) -> bytes:
-    folder, _, name = uri.rpartition("/")
+    store, name = open_parent(uri, home.storage_options)
     try:
-        return open_store(folder, home.storage_options).get(name)
+        return store.get(name)
     except ObjectNotFoundError:
         raise DamagedFileError(
             f"the deletion file {uri!r} is missing", hint="restore it from a backup, or run doctor on the dataset"

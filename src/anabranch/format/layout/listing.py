@@ -314,7 +314,7 @@ def layout(home: Home) -> Layout:
     """List every file of the dataset to which a home belongs, all of its branches included."""
     store = home.store()
     # Look for these folders first: without that, a wrong path would have us list whatever is below it.
-    if all(next(iter(store.list(folder)), None) is None for folder in _SIGNS_OF_A_DATASET):
+    if all(next(iter(store.list(folder)), None) is None for folder in _DATASET_FOLDERS):
         raise DatasetNotFoundError(f"there is no Lance dataset at {home.root!r}", hint="check the path")
     return lay_out(home.root, store.list())
 
@@ -323,8 +323,8 @@ def lay_out(root: str, objects: Iterable[ObjectInfo]) -> Layout:
     """Classify a listing."""
     listed = sorted(objects, key=lambda info: info.path)
     branches = frozenset(name for info in listed if (name := branch_of_ref_path(info.path)) is not None)
-    # Two passes: a tree without a ref is known only after all of its files were seen, and its odd files belong to it
-    # too.
+    # Two passes: a tree without a ref is known only after all of its files were seen, and its unknown files
+    # belong to it too.
     owners = [_owner(info.path, branches) for info in listed]
     trees = branches.union(filter(None, owners))
     files = tuple(
@@ -374,7 +374,7 @@ def _longest(path: str, trees: frozenset[str]) -> str | None:
 K = TypeVar("K")
 
 # A dataset that has lost its versions still has the others.
-_SIGNS_OF_A_DATASET = ("_versions", "_refs", "_transactions")
+_DATASET_FOLDERS = ("_versions", "_refs", "_transactions")
 
 # A large value is named by 32 binary digits, in a folder named after its data file.
 _DIGITS_OF_BLOB = re.compile(r"[01]{32}\.blob")

@@ -17,15 +17,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING
+
+from lance.fragment import FragmentMetadata, RowIdSequence
 
 from anabranch.format.layout import messages
 from anabranch.format.layout.fragment_rows import Basis, Fragments, clamped_all, settled_fragment
 from anabranch.format.layout.manifest import ManifestParts, join_manifest, read_parts
-
-if TYPE_CHECKING:
-    from lance.fragment import FragmentMetadata
-
 
 # A property of the transaction of an update: the ids of the fields that it changed. Rows and other fields stay.
 UPDATED_FIELDS = "anabranch.updated_fields"
@@ -44,9 +41,9 @@ class ChangedRows:
     `updated_fields` are given if every row that was cut is written again with the same values in all other fields.
     """
 
-    cut: Sequence["FragmentMetadata"] = ()
+    cut: Sequence[FragmentMetadata] = ()
     removed: Sequence[int] = ()
-    written: Sequence["FragmentMetadata"] = ()
+    written: Sequence[FragmentMetadata] = ()
     is_append: bool = False
     updated_fields: Sequence[int] = ()
 
@@ -100,15 +97,13 @@ def staged_manifest(
 
 
 def _new_fragments(
-    base: ManifestParts, written: Sequence["FragmentMetadata"], message: messages.Manifest, read_version: int
+    base: ManifestParts, written: Sequence[FragmentMetadata], message: messages.Manifest, read_version: int
 ) -> tuple[list[bytes], dict[int, bytes]]:
     """Return the written fragments as a transaction has them, and as the version has them, by their new ids.
 
     A transaction has new fragments without their ids, and without the ids of new rows. These are the next ids of the
     manifest's message.
     """
-    from lance.fragment import RowIdSequence  # a command that only reads manifests does not need it
-
     # As Lance does: rows are created and updated in the version after the one that was read. Settling replaces it.
     version = min(read_version + 1, _LARGEST_VERSION)
     described, found = [], {}
@@ -144,7 +139,7 @@ def _new_fragments(
     return described, found
 
 
-def _with_deletions(description: bytes, metadata: "FragmentMetadata") -> bytes:
+def _with_deletions(description: bytes, metadata: FragmentMetadata) -> bytes:
     deletions = metadata.deletion_file
     assert deletions is not None  # noqa: S101 - rows were deleted
     fragment = messages.Fragment.parse(description, "fragment")

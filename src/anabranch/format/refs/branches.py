@@ -30,7 +30,6 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     LayoutFile,
@@ -55,6 +54,7 @@ from anabranch.format.refs.refs import (
     scan_branches,
     scan_tags,
 )
+from anabranch.format.staging.fragments import FragmentOutline
 from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.ids import MAIN, BranchName
 from anabranch.storage import ObjectInfo, put_once, remove_empty_folders
@@ -101,7 +101,8 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
         if isinstance(err, StorageError):
             raise  # the ref may be ours: the put may have arrived after its time ran out
         raise BranchExistsError(
-            f"someone else is making the branch {name!r} of {root.root!r}, or just has", hint="choose another name"
+            f"another process is making the branch {name!r} of {root.root!r}, or has made it",
+            hint="choose another name",
         ) from err
     _drop_losing_manifests(root, name)
     info = get_branch(root, name)
@@ -141,7 +142,7 @@ def clone_version(source: Home, version: int, name: str) -> None:
     clone = lance.LanceOperation.Clone(
         is_shallow=True, ref_name=source.branch, ref_version=version, ref_path=source.uri, branch_name=name
     )
-    with lance_errors(source.root, source.storage_options):
+    with source.errors():
         lance.LanceDataset.commit(target.uri, clone, read_version=version, storage_options=target.lance_options())
 
 
@@ -212,13 +213,10 @@ def _is_fork(home: Home, at: lance.LanceDataset, origin: Origin) -> bool:
         return False
 
 
-def _contents(opened: lance.LanceDataset) -> tuple[str, list[tuple[object, ...]]]:
+def _contents(opened: lance.LanceDataset) -> tuple[str, list[tuple[int, FragmentOutline]]]:
     """Return what identifies the rows of a version: files have random names. Forks keep them in another base."""
-    fragments = [fragment.metadata for fragment in opened.get_fragments()]
-    return str(opened.lance_schema), [
-        (part.id, [file.path for file in part.files], part.deletion_file and part.deletion_file.id)
-        for part in fragments
-    ]
+    fragments = (fragment.metadata for fragment in opened.get_fragments())
+    return str(opened.lance_schema), [(found.id, FragmentOutline.of(found)) for found in fragments]
 
 
 def _refuse_neighbours(root: Home, name: str) -> None:
@@ -244,7 +242,7 @@ def _drop_losing_manifests(root: Home, name: str) -> None:
             root.store().delete(path)
     if info.parent_version not in manifests:
         _drop_empty_branch(root, name)
-        raise BusyError(f"branch {name!r} of {root.root!r} is being made by someone else", hint="try again")
+        raise BusyError(f"another process is making the branch {name!r} of {root.root!r}", hint="try again")
 
 
 def _drop_empty_branch(root: Home, name: str) -> None:

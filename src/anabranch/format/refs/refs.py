@@ -24,7 +24,6 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, register_base
 from anabranch.format.home import Home, is_staged
-from anabranch.format.lance_errors import lance_errors
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     MANAGED_TAG,
@@ -235,7 +234,7 @@ def create_tag(root: Home, name: str, source: Source) -> TagInfo:
             f"dataset {root.root!r} has a tag {name!r} already", hint="update it, or choose another name"
         )
     reference = _existing(root, source)
-    with lance_errors(root.root, root.storage_options):
+    with root.errors():
         root.open().tags.create(name, reference)
     tag = get_tag(root, name)
     if _lost_its_branch(root, tag):
@@ -272,7 +271,7 @@ def update_tag(root: Home, name: str, source: Source) -> TagInfo:
     former, path = get_tag(root, name), tag_ref_path(name)
     data = root.store().get(path)
     reference = _existing(root, source)
-    with lance_errors(root.root, root.storage_options):
+    with root.errors():
         root.open().tags.update(name, reference)
     tag = get_tag(root, name)
     if _lost_its_branch(root, tag):
@@ -313,7 +312,7 @@ def set_branch_metadata(
 ) -> BranchInfo:
     """Set keys of a branch's metadata and remove others; with `replace`, all other keys are removed."""
     after = _changed(get_branch(root, name).metadata, metadata, unset, replace=replace)
-    with lance_errors(root.root, root.storage_options):
+    with root.errors():
         root.open().branches.replace_metadata(name, after)
     return get_branch(root, name)
 
@@ -323,7 +322,7 @@ def set_tag_metadata(
 ) -> TagInfo:
     """Set keys of a tag's metadata and remove others."""
     after = _changed(get_tag(root, name).metadata, metadata, unset, replace=replace)
-    with lance_errors(root.root, root.storage_options):
+    with root.errors():
         root.open().tags.replace_metadata(name, after)
     return get_tag(root, name)
 

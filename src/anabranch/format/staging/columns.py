@@ -8,7 +8,6 @@ import lance
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
-from anabranch.format.arguments import unknown_column
 from anabranch.format.home import VersionRef
 from anabranch.format.staging.expressions import (
     DEFAULT,
@@ -66,7 +65,7 @@ def add_columns(
         merged = [fragment.merge_columns(expressions) for fragment in dataset.get_fragments()]
     tree = FieldTree.of(merged[-1][1])
     for name in names:
-        tree = tree.replaced(replace(_find(tree, name), nullable=True))
+        tree = tree.replaced(replace(tree.get(name), nullable=True))
     tree = with_ids_of_added(tree, names, column_ids or {})
     return stage(dataset, version_ref, lance.LanceOperation.Merge([one for one, _ in merged], tree.to_lance()))
 
@@ -91,7 +90,7 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
     """Stage other names, types or nullability. Only a new type writes data, and removes the indices of the column."""
     dataset = version_ref.open()
     before = FieldTree.of(dataset.lance_schema)
-    targets = [(change, _find(before, change.path)) for change in changes]
+    targets = [(change, before.get(change.path)) for change in changes]
     if len({field.id for _, field in targets}) < len(targets):
         raise InvalidInputError("a column is to be changed more than once", hint="combine the changes into one")
     for change, field in targets:
@@ -106,7 +105,7 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
     with_casts = FieldTree.of(widened.open().lance_schema) if casts else before
     after = with_casts
     for change, field in targets:
-        cast = _find(with_casts, _CAST.format(field.name)) if field.is_top_level and field.name in casts else None
+        cast = with_casts.get(_CAST.format(field.name)) if field.is_top_level and field.name in casts else None
         changed = replace(
             field if cast is None else with_metadata_of(cast, field),
             name=change.name or field.name,
@@ -131,11 +130,11 @@ def drop_columns(version_ref: VersionRef, paths: Sequence[str]) -> VersionRef:
         return version_ref
     dataset = version_ref.open()
     tree = FieldTree.of(dataset.lance_schema)
-    gone = frozenset[int]().union(*(tree.family(_find(tree, path)) for path in paths))
+    gone = frozenset[int]().union(*(tree.family(tree.get(path)) for path in paths))
     left = tree.without(gone)
     parents = {field.parent for field in left.fields}
     for path in paths:
-        parent = _find(tree, path).parent
+        parent = tree.get(path).parent
         if parent not in parents and parent not in gone:
             raise InvalidInputError(
                 f"without {path!r} nothing would be left beside it", hint="keep a column, or drop what holds it"
@@ -154,13 +153,6 @@ def find_computable(version_ref: VersionRef, expressions: Mapping[str, str]) -> 
             continue
         found[name] = expression
     return found
-
-
-def _find(tree: FieldTree, path: str) -> StoredField:
-    field = tree.find(path)
-    if field is None:
-        raise unknown_column(path, [f.name for f in tree.top_level()])
-    return field
 
 
 def _check_change(
@@ -193,7 +185,7 @@ def _with_nulls_allowed(version_ref: VersionRef, names: Iterable[str]) -> Versio
     dataset = version_ref.open()
     before = after = FieldTree.of(dataset.lance_schema)
     for name in names:
-        after = after.replaced(replace(_find(after, name), nullable=True))
+        after = after.replaced(replace(after.get(name), nullable=True))
     if after == before:
         return version_ref
     return stage(dataset, version_ref, lance.LanceOperation.Project(after.to_lance()))
@@ -209,7 +201,8 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
     # Lance replaces an error of the callback by its own. The original names the column and the value.
     failures: list[Exception] = []
 
-    @lance.batch_udf(output_schema=new)  # Without a schema Lance would try it on the first rows, and retell its errors.
+    # Without a schema, Lance would call it for the first rows only to find the types, and replace its errors.
+    @lance.batch_udf(output_schema=new)
     def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
             arrays = [cast_computed(batch.column(name), field) for name, field in casts.items()]

@@ -25,7 +25,7 @@ from anabranch.format.layout.manifest import BasePath, inherited_indices, put_ne
 from anabranch.format.staging.indices import rebuild_indices, require_rebuildable
 from anabranch.format.staging.manifests import stage
 from anabranch.format.tiering import DataFileCopier
-from anabranch.storage import copy_verified, in_parallel, open_store
+from anabranch.storage import copy_verified, in_parallel, open_parent, open_store
 from anabranch.storage.uris import join_uri
 
 # The default of Lance's own compaction.
@@ -84,7 +84,7 @@ class CompactReport:
     fragments_added: int
 
 
-def compact_bases(home: Home, *, target_rows: int = 1 << 20) -> CompactReport:
+def compact_bases(home: Home, *, target_rows: int = TARGET_ROWS) -> CompactReport:
     """Merge small fragments and drop deleted rows, base by base.
 
     What a branch or clone merely inherits is rewritten into its own root: the base that it comes from belongs to
@@ -178,8 +178,7 @@ def copy_inherited_indices(home: Home) -> bool:
     target = open_store(home.uri, home.storage_options)
 
     def copy(uri: str) -> str:
-        folder, _, uuid = uri.rpartition("/")
-        source = open_store(folder, home.storage_options)
+        source, uuid = open_parent(uri, home.storage_options)
         for info in list(source.list(uuid)):
             copy_verified(source, info.path, target, join_uri(FileKind.INDEX.folder, info.path))
         return uuid

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lance.schema import LanceSchema
 
 from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameError
+from anabranch.format.arguments import unknown_column
 from anabranch.format.layout.manifest import NO_PARENT
 from anabranch.format.layout.messages import Field
 
@@ -107,6 +108,13 @@ class FieldTree:
         if parent is None:
             return None
         return next((f for f in self.fields if f.parent == parent.id and f.name == name), None)
+
+    def get(self, path: str) -> StoredField:
+        """Return a field by its dotted path. Raise SchemaMismatchError if it does not exist."""
+        field = self.find(path)
+        if field is None:
+            raise unknown_column(path, [field.name for field in self.top_level()])
+        return field
 
     def family(self, field: StoredField) -> frozenset[int]:
         """The ids of a field and of all below it."""

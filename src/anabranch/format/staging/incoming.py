@@ -82,7 +82,7 @@ class Rows:
 
     @contextmanager
     def reading(self) -> Iterator[pa.RecordBatchReader]:
-        """A reader for Lance; what goes wrong while it is read is raised as it was, not as Lance retells it."""
+        """Return a reader for Lance. An error of the reader is raised as it was, not as Lance reports it."""
         # Lance turns an error of the reader into one of its own, without the type and the hint.
         failures: list[Exception] = []
 

@@ -223,7 +223,8 @@ def _replace(
     if built or old:
         version_ref = stage(dataset, version_ref, lance.LanceOperation.CreateIndex(list(built), old))
     others = [recipe for recipe in read_wanted(version_ref.schema) if recipe.name not in names]
-    return _set_wanted(version_ref, [*others, *wanted])
+    # In one order, so that notes that did not change are not staged again.
+    return _set_wanted(version_ref, sorted([*others, *wanted], key=lambda recipe: recipe.name))
 
 
 def build_wanted(version_ref: VersionRef) -> VersionRef:
@@ -324,7 +325,7 @@ class IndexRecipe:
                 built = dataset.create_index_uncommitted(
                     self.column, kind.value.upper(), name=self.name, replace=True, fragment_ids=fragments, **arguments
                 )
-                # What is built of words stays in pieces, which no query can read, until it is merged.
+                # An index of words is built in pieces, which no query can read before they are merged.
                 if kind is IndexKind.INVERTED:
                     built = dataset.merge_existing_index_segments([built])
         # What pylance raises if the kind does not fit the type of the column.

@@ -144,7 +144,7 @@ def replace_damaged(home: Home, number: int, shown: int) -> bool:
     the one before it, by whichever process, so that a concurrent writer that builds on it loses nothing. Where that one
     is gone too, it shows the version `shown`.
     """
-    # Not at the top: to find out which versions are ours needs no numpy.
+    # Not at the top, because it loads Lance: to find out which versions are ours does not need that.
     from anabranch.format.layout.next_manifest import settled_manifest
 
     store, path = home.store(), home.manifest_path(number)
@@ -345,7 +345,7 @@ def stage(
 
 def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "ChangedRows") -> VersionRef | None:
     """Put the manifest of a version with changed rows, outside the history; None if only Lance can write it."""
-    # Not at the top: to find out which versions are ours needs no numpy.
+    # Not at the top, because it loads Lance: to find out which versions are ours does not need that.
     from anabranch.format.layout.next_manifest import staged_manifest
 
     home = version_ref.home

@@ -1,4 +1,4 @@
-"""Rows deleted and updated where they are, by predicate."""
+"""Rows that are deleted, updated or replaced, found by a predicate or by their addresses."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -112,7 +112,7 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
 def replace_rows(
     version_ref: VersionRef, batches: Iterable[RowBatch], *, changed_columns: Sequence[str] | None = None
 ) -> RowsChanged:
-    """Stage the table with rows replaced, added and removed, all of them named by where they lie.
+    """Stage the table with rows replaced, added and removed, all of them named by their addresses.
 
     Batches whose rows have ids must come before those whose rows are new. What it costs does not depend on the rows
     that stay. `changed_columns` are those in which rows may differ from the rows that they replace, all by default.

@@ -25,7 +25,6 @@ from uuid import uuid4
 import lance
 import pyarrow as pa
 
-from anabranch.format.arguments import unknown_column
 from anabranch.format.home import VersionRef
 from anabranch.format.layout.messages import Field, FieldMetadata
 from anabranch.format.staging.fields import FieldTree, StoredField
@@ -60,10 +59,7 @@ def annotate(version_ref: VersionRef, notes: Notes, *, columns: Mapping[str, Not
     before = FieldTree.of(dataset.lance_schema)
     after = replace(before, metadata=_table_metadata(before.metadata, notes))
     for name, changes in columns.items():
-        field = before.find(name)
-        if field is None:
-            raise unknown_column(name, [f.name for f in before.top_level()])
-        after = after.replaced(_noted(field, changes))
+        after = after.replaced(_noted(before.get(name), changes))
     if after == before:
         return version_ref
     return stage(dataset, version_ref, lance.LanceOperation.Project(after.to_lance()))

@@ -111,7 +111,7 @@ def prepare_settle(
 
     Raise ExternalWriteError if an external writer made a version after the expected head.
     """
-    # Not at the top: to find out which versions are ours needs no numpy.
+    # Not at the top, because it loads Lance: to find out which versions are ours does not need that.
     from anabranch.format.layout.next_manifest import settled_manifest
 
     before = _find_newest(home, version, at_least=expected_head)

@@ -338,12 +338,12 @@ def _find_users(reach: Reach, needs: Needs) -> dict[str, Need]:
     for place, files in reach.users.items():
         if place in needs:
             add(files, needs[place])
-        if place in reach.foreign:
+        if place in reach.external:
             add(files, lance)
     # Frozen here: files that only ordinary versions contain are counted once, for the holders of the home, not also
     # for those of a staged version.
     assigned = frozenset(found)
-    for place in reach.users.keys() - needs.keys() - reach.foreign:
+    for place in reach.users.keys() - needs.keys() - reach.external:
         add(reach.users[place] - assigned, in_homes.get(place[0], everyone))
     for home, path in _iter_files_of_homes(reach, in_homes):
         add({path}, in_homes[home])
