@@ -110,20 +110,13 @@ def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime, dry_run: boo
 
 
 _LOCK = BranchName("__gc__")
-# Work whose lease was not renewed for two lease durations does not publish. The third is a margin for slow stores.
-_LEASE_DURATIONS = 3
-
-
-def safe_grace(config: RepoConfig) -> timedelta:
-    """Return the shortest grace period after which a lease has certainly expired."""
-    return config.lease * _LEASE_DURATIONS
 
 
 def checked_policy(
     config: RepoConfig, *, keep_newer_than: timedelta | None, keep_last: int | None, grace: timedelta | None
 ) -> Retention:
     """Return the policy, or raise InvalidInputError if a value is out of range."""
-    shortest = safe_grace(config)
+    shortest = config.leases.expiry
     policy = checked_retention(
         keep_newer_than=keep_newer_than,
         keep_last=keep_last,
