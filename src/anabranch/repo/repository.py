@@ -15,9 +15,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
 
 from anabranch.display import Listing, html_table
-from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, StorageError, TableNotFoundError
-from anabranch.format.arguments import checked_limit, require_names
-from anabranch.hints import suggest
+from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, StorageError
+from anabranch.format.arguments import checked_limit, require_names, unknown_table
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName, checked_text
 from anabranch.repo.history.ancestry import Ancestry, base_snapshot
 from anabranch.repo.log.clones import CloneInfo, Clones
@@ -1333,9 +1332,7 @@ class Repository:
         parsed = TableKey.parse(table)
         head = self._repo_store.heads.get(target).head
         if self._repo_store.commits.find_table(head, parsed) is None:
-            known = map(str, self._repo_store.commits.tables_of(head))
-            hint = suggest(table, known, "list the tables with `tables()`", by_parts=True)
-            raise TableNotFoundError(f"there is no table '{table}' on branch '{target}'", hint=hint)
+            raise unknown_table(table, f"on branch '{target}'", self._repo_store.commits.tables_of(head))
         settle.settle_table(self._repo_store, target, parsed, force=force)
         self._forget_external_writes(parsed)
 

@@ -17,12 +17,11 @@ from anabranch.errors import (
     BusyError,
     InvalidInputError,
     RunEndedError,
-    TableNotFoundError,
 )
+from anabranch.format.arguments import unknown_table
 from anabranch.format.bases import usage_by_reason
 from anabranch.format.layout.dead_files import Wanted, find_reach
 from anabranch.format.retention import DEFAULT_GRACE, Retention, checked_retention
-from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep_and_purge import (
@@ -354,8 +353,7 @@ def compact_tables(
     with tx:
         for key in keys:
             if key not in tx:
-                hint = suggest(key, tx.tables, "list the tables with `tables()`", by_parts=True)
-                raise TableNotFoundError(f"there is no table '{key}'", hint=hint)
+                raise unknown_table(key, f"on branch '{tx.branch}'", tx.tables)
         # A table that is named twice would be compacted twice.
         for key in sorted({str(TableKey.parse(key)) for key in keys}):
             progress(len(done), len(keys))

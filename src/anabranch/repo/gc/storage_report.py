@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from anabranch.display import html_table, human_size
-from anabranch.errors import NotFoundError, TableNotFoundError
-from anabranch.format.arguments import require_names
+from anabranch.errors import NotFoundError
+from anabranch.format.arguments import require_names, unknown_table
 from anabranch.format.bases import Usage, usage_by_reason, usage_of
 from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
 from anabranch.format.layout.listing import VERSION_HINT, branch_of_ref_path
 from anabranch.format.retention import Retention
-from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.collection import GcStage, find_horizon, iter_swept
 from anabranch.repo.gc.roots import HolderKind, Roots, find_roots
@@ -270,10 +269,8 @@ def _choose(branch: str | None, tables: frozenset[str] | None, needs: Mapping[st
     """Return the datasets of a part. Raise TableNotFoundError if a requested table is in no retained commit."""
     known = {table for places in needs.values() for each in places.values() for table in each.tables}
     for key in sorted((tables or frozenset()) - known):
-        raise TableNotFoundError(
-            f"there is no table '{key}' in any retained commit",
-            hint=suggest(key, known, "list the tables of a branch to see which exist", by_parts=True),
-        )
+        hint = "list the tables of a branch to see which exist"
+        raise unknown_table(key, "in any retained commit", known, hint)
 
     def is_chosen(need: Need) -> bool:
         has_table = tables is None or bool(tables & need.tables)

@@ -18,13 +18,11 @@ from anabranch.errors import (
     RepositoryExistsError,
     RepositoryNotFoundError,
     StorageDeniedError,
-    TableNotFoundError,
 )
-from anabranch.format.arguments import require_names
+from anabranch.format.arguments import require_names, unknown_table
 from anabranch.format.clone.clone import Draft, draft_clone, put_clone, refuse_mixed_stores
 from anabranch.format.clone.relocate import moved_path, relocate_with
 from anabranch.format.home import Home, VersionRef
-from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, Ref, TableKey
 from anabranch.repo.log import clones as clone_log
 from anabranch.repo.log import creation
@@ -66,8 +64,7 @@ def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
     keys = [TableKey.parse(key) for key in wanted]
     for key in keys:
         if key not in tables:
-            hint = suggest(str(key), map(str, tables), "list the tables with `tables()`", by_parts=True)
-            raise TableNotFoundError(f"there is no table '{key}' to clone", hint=hint)
+            raise unknown_table(key, "to clone", tables)
     return {key: tables[key] for key in keys}
 
 

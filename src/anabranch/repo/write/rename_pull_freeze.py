@@ -14,10 +14,9 @@ from anabranch.errors import (
     BusyError,
     ExternalWriteError,
     InvalidInputError,
-    TableNotFoundError,
     WriteConflictError,
 )
-from anabranch.hints import suggest
+from anabranch.format.arguments import unknown_table
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import (
@@ -160,11 +159,8 @@ def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Publ
 def _require(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> None:
     shown = View.now(repo_store, entry)
     if shown.find_table(repo_store.commits, key) is None:
-        known = map(str, shown.tables(repo_store.commits))
-        raise TableNotFoundError(
-            f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
-            hint=suggest(str(key), known, "list the tables with `tables()`", by_parts=True),
-        )
+        where = f"on branch '{entry.branch}', nor where it would be pulled from"
+        raise unknown_table(key, where, shown.tables(repo_store.commits))
 
 
 def _require_live(entry: LogEntry) -> Changes:

@@ -16,11 +16,11 @@ from typing import Any, ParamSpec, TypeVar
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from anabranch.errors import InvalidInputError, TableExistsError, TableNotFoundError, WriteConflictError
+from anabranch.errors import InvalidInputError, TableExistsError, WriteConflictError
+from anabranch.format.arguments import unknown_table
 from anabranch.format.arrow_types import has_own_types
 from anabranch.format.staging import VersionRef
 from anabranch.format.staging.incoming import as_reader
-from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEntry, TableMap
@@ -167,15 +167,8 @@ class WriteSet:
         # A changed table without an entry was dropped.
         entry = None if key in self._changed else self._repo_store.commits.find_table(self._before, key)
         if entry is None:
-            raise TableNotFoundError(
-                f"there is no table '{key}' on branch '{self.head.branch}'",
-                hint=suggest(
-                    str(key),
-                    map(str, self.table_keys()),
-                    "create it, or list the tables with `tables()`",
-                    by_parts=True,
-                ),
-            )
+            hint = "create it, or list the tables with `tables()`"
+            raise unknown_table(key, f"on branch '{self.head.branch}'", self.table_keys(), hint)
         return entry
 
     def put(self, key: TableKey, staged_table: StagedTable | None) -> None:
