@@ -217,14 +217,9 @@ def describe_run(repo_store: RepoStore, entry: LogEntry, list_alive: ListAlive |
 
 def _outcomes_of(checks: Sequence[tuple[str, str]], phase: RunPhase) -> tuple[CheckOutcome, ...]:
     """Return the outcomes of the checks of a run that recorded none."""
-    match phase:
-        # A run is published only if its checks pass. Its process may have died before it recorded that.
-        case RunPhase.PUBLISHED:
-            result = CheckResult.PASSED
-        case RunPhase.FAILED:
-            result = CheckResult.UNKNOWN
-        case _:
-            result = CheckResult.NOT_RUN
+    # A run is published only if its checks pass. Its process may have died before it recorded that.
+    known = {RunPhase.PUBLISHED: CheckResult.PASSED, RunPhase.FAILED: CheckResult.UNKNOWN}
+    result = known.get(phase, CheckResult.NOT_RUN)
     return tuple(CheckOutcome(name=name, sql=sql, result=result) for name, sql in checks)
 
 
