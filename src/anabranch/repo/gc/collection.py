@@ -235,9 +235,12 @@ class _Collection:
         commits = self._read_retained(roots)
         wanted = find_wanted(self.repo_store, roots, commits)
         read(2, 2)
+        objects: list[CollectedObject] = []
+        damaged: list[str] = []
         sweep = partial(self._sweep_table, wanted, horizon)
-        swept = list(iter_swept(sweep, list_datasets(config), self.progress))
-        objects = [found for freed, _ in swept for found in freed]
+        for freed, missing in iter_swept(sweep, list_datasets(config), self.progress):
+            objects += freed
+            damaged += missing
         objects += self._delete(iter_waves_beside_tables(config, roots.published, horizon))
         return GcReport(
             dry_run=self.dry_run,
@@ -245,7 +248,7 @@ class _Collection:
             branches=branches,
             runs=runs,
             objects=tuple(objects),
-            damaged=tuple(path for _, missing in swept for path in missing),
+            damaged=tuple(damaged),
             retained_commits=len(commits),
             tables=len(wanted),
             waiting_since=None if waiting_since is None else int(waiting_since.timestamp() * 1_000_000),

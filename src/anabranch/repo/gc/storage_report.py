@@ -248,20 +248,26 @@ def _measure(
         )
         return usage, groups, dead, [f"{folder}/{path}" for path in reach.missing]
 
+    usages: list[TableUsage] = []
+    groups: list[FileGroup] = []
+    garbage: list[CollectedObject] = []
+    damaged: list[str] = []
     datasets = list_datasets(config) if is_all else _choose(branch, tables, needs)
-    swept = list(iter_swept(sweep, datasets, progress))
-    groups = tuple(group for _, found, _, _ in swept for group in found)
-    garbage = [one for _, _, dead, _ in swept for one in dead]
+    for usage, found, dead, missing in iter_swept(sweep, datasets, progress):
+        usages.append(usage)
+        groups += found
+        garbage += dead
+        damaged += missing
     if is_all:
         garbage += chain.from_iterable(iter_waves_beside_tables(config, roots.published, horizon))
     return RepositoryStorage(
         root=config.root,
         holders=tuple(_measure_holders(groups, _find_kinds(branch, roots, groups))),
-        tables=tuple(usage for usage, _, _, _ in swept),
+        tables=tuple(usages),
         metadata=_measure_metadata(config) if is_all else {},
         garbage=tuple(garbage),
-        damaged=tuple(path for _, _, _, missing in swept for path in missing),
-        groups=groups,
+        damaged=tuple(damaged),
+        groups=tuple(groups),
     )
 
 

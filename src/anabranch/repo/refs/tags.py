@@ -130,10 +130,9 @@ def iter_tagged_since(repo_store: RepoStore, since: datetime) -> Iterator[TagInf
     """Yield each tag that exists, or existed at some time since then, by the store's clock."""
     for folder in repo_store.config.store.list_folders(TAGS):
         log = NumberedLog(repo_store.config.store, folder)
-        listed = ((log.number_of(info.path), info.modified) for info in repo_store.config.store.list(folder))
-        times = {number: modified for number, modified in listed if number is not None}
+        times = log.list_times()
         for number in sorted(times, reverse=True):
-            tag = _decode_own(log, folder.rpartition("/")[2], number, repo_store.config.store.get(log.path(number)))
+            tag = _decode_own(log, folder.rpartition("/")[2], number, log.store.get(log.path(number)))
             # A tombstone repeats the commit that was tagged until then.
             if not tag.is_deleted or times[number] >= since:
                 yield tag
