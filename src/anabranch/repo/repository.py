@@ -33,9 +33,13 @@ from anabranch.repo.refs.branches import BranchInfo, TableDrift
 from anabranch.repo.refs.reset_and_undo import Movement
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.refs.tags import TagInfo
+from anabranch.repo.runs import runs
+from anabranch.repo.runs.runs import RunInfo
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.write import settle
 from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
+from anabranch.repo.write.publish import Published
+from anabranch.repo.write.rename_pull_freeze import freeze_branch, pull_table, rename_branch
 from anabranch.repo.write.settle import ExternalWrite
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
 
@@ -66,12 +70,10 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.merge import BranchMerge
     from anabranch.repo.merge.plan import MergeResult, ReplayResult
     from anabranch.repo.run import Run
-    from anabranch.repo.runs.runs import RunInfo
     from anabranch.repo.schema.apply import SchemaApplied, SchemaPlan
     from anabranch.repo.schema.desired import Desired
     from anabranch.repo.schema.state import SchemaState
     from anabranch.repo.transaction import Transaction
-    from anabranch.repo.write.publish import Published
     from anabranch.repo.write.table_changes import Rewriter
 
 
@@ -247,7 +249,7 @@ class Repository:
         handle._once = once
         return handle
 
-    def _on_published(self, published: "Published") -> None:
+    def _on_published(self, published: Published) -> None:
         """Show an own commit; threads that share this handle may come here in another order than they published."""
         from anabranch.repo.log import history_tables
 
@@ -270,8 +272,6 @@ class Repository:
 
     def _on_moved(self, after: LogEntry) -> None:
         """Show a reset, undo, redo or rebase, also to plain Lance readers."""
-        from anabranch.repo.write.publish import Published
-
         found = settle.settle_movement(self._repo_store, after)
         self._on_published(Published(entry=after, commit=after.head.commit, changes={}, external_writes=found))
 
@@ -724,8 +724,6 @@ class Repository:
         >>> repo.snapshot().commit.message
         'Nightly'
         """
-        from anabranch.repo.runs import runs
-
         named = checked_checks(checks)
         run_id, lease = runs.begin_run(
             self._repo_store,
@@ -743,8 +741,6 @@ class Repository:
         ...     repo.run_get(run.id).info().target
         'main'
         """
-        from anabranch.repo.runs import runs
-
         entry = runs.get_run(self._repo_store, run_id)
         found = entry.branch.run_id or run_id  # as it is spelled
         lease = self._config.leases.new(runs.run_state(entry).target, found)
@@ -752,7 +748,7 @@ class Repository:
 
     def run_list(
         self, *, branch: str | None = None, prefix: str | None = None, after: str | None = None, limit: int | None = 50
-    ) -> "Listing[RunInfo]":
+    ) -> Listing[RunInfo]:
         """List the runs, newest first, those that have ended, too. `branch` lists those that publish to it.
 
         `prefix` lists those whose id starts with it, and `after` continues after the last one of another page.
@@ -763,8 +759,6 @@ class Repository:
         >>> [(run.message, run.target) for run in repo.run_list()]
         [('Nightly', 'main')]
         """
-        from anabranch.repo.runs import runs
-
         page = NamePage.of(prefix, after, limit, "runs")
         on = None if branch is None else BranchName.parse_public(branch)
         return Listing(page.cut(runs.list_runs(self._repo_store, page, target=on)))
@@ -900,7 +894,6 @@ class Repository:
         anabranch.errors.BranchNotFoundError: branch 'dev' was renamed to 'prices'; use the name 'prices'
         """
         from anabranch.repo.merge.kept_decisions import move_decisions
-        from anabranch.repo.write.rename_pull_freeze import rename_branch
 
         before, after = BranchName.parse_public(name), BranchName.parse_new(new)
         renamed = rename_branch(self._repo_store, before, after)
@@ -960,8 +953,6 @@ class Repository:
         >>> repo.branch_pull("dev", "shop.orders"), len(repo.table("shop.orders", "dev"))
         (True, 3)
         """
-        from anabranch.repo.write.rename_pull_freeze import pull_table
-
         target = TableKey.parse(table)
         published = pull_table(self._repo_store, BranchName.parse_public(name), target)
         if published is not None:
@@ -975,8 +966,6 @@ class Repository:
         >>> repo.branch_freeze("preview").mode.value
         'pinned'
         """
-        from anabranch.repo.write.rename_pull_freeze import freeze_branch
-
         published = freeze_branch(self._repo_store, BranchName.parse_public(name))
         self._on_published(published)
         return BranchInfo.of(published.entry, self._repo_store.heads.follow)
@@ -1130,8 +1119,6 @@ class Repository:
         return movement
 
     def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
-        from anabranch.repo.write.publish import Published
-
         entry, has_moved = protection.set_protection(self._repo_store, name, protect=protect, checks=checks)
         if has_moved:
             # Those of the last commit stay: a protection changes no table.
