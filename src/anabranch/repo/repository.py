@@ -1,4 +1,4 @@
-"""The repository as a user holds it: strings in, values out, no logic of its own.
+"""The public object `Repository`: it takes strings, returns values, and calls the other modules.
 
 Each method imports the module that does its work: most programs need few of them, and Lance takes a while to load.
 """
@@ -147,7 +147,7 @@ class Repository:
 
     @property
     def uri(self) -> str:
-        """Where the repository is."""
+        """The URI of the repository."""
         return self._config.root
 
     @property
@@ -157,12 +157,12 @@ class Repository:
 
     @property
     def actor(self) -> str | None:
-        """Who commits by this handle, for the record."""
+        """The name that commits of this handle record."""
         return self._config.actor
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        """What reaches the store, credentials among it: for engines that open the tables by themselves."""
+        """The options of the store, including credentials. Engines that open the tables themselves need them."""
         return self._config.storage_options
 
     def snapshot(self) -> Snapshot:
@@ -244,13 +244,13 @@ class Repository:
         return self.sync_branch(str(BranchName.parse_public(branch)))
 
     def _publishing_once(self, once: "Once | None") -> "Repository":
-        """Return a handle of its own, because other callers may use this one at the same time."""
+        """Return another handle with `once`, because other callers may use this one concurrently."""
         handle = Repository(self._config, engines=self._engines, branch=self.branch)
         handle._once = once
         return handle
 
     def _on_published(self, published: Published) -> None:
-        """Show an own commit; threads that share this handle may come here in another order than they published."""
+        """Show a commit of this handle. Threads that share it may call this in another order than they published."""
         from anabranch.repo.log import history_tables
 
         entry = published.entry
@@ -258,7 +258,7 @@ class Repository:
             self._seen[entry.branch] = max(entry.number, self._seen.get(entry.branch, 0))
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
-                # On a live branch main is read, too, when the snapshot is asked for.
+                # For a live branch, `snapshot` reads main, too.
                 self._cached = None
                 if not entry.state.is_live:
                     tables = CommitTables(self._repo_store.commits.full_map, entry.head)
@@ -279,14 +279,14 @@ class Repository:
         return self.branch if ref is None else str(Ref.parse(ref))
 
     def _named(self, branch: str | None) -> BranchName:
-        """The branch a user names, or the bound one."""
+        """Return the branch of this name, by default the bound one."""
         return self._branch if branch is None else BranchName.parse_public(branch)
 
     def _published_snapshot(self, ref: str) -> Snapshot:
         return self._snapshot(self._resolve_published(ref))
 
     def _resolve_published(self, ref: str) -> Resolved:
-        """What a ref names, where something is to be built on it."""
+        """Resolve a ref to build on: refuse a commit that was never published or is collected."""
         return require_kept(require_published(self._resolve(ref), self._repo_store), self._repo_store)
 
     def _resolve(self, ref: str) -> Resolved:
@@ -317,7 +317,7 @@ class Repository:
     # Read.
 
     def snapshot_at_version(self, version: int) -> Snapshot:
-        """The bound branch as of the entry of that number in its log.
+        """Return the bound branch as it was after the log entry of this number.
 
         >>> [len(repo.snapshot_at_version(version)) for version in (1, 2)]
         [0, 1]
@@ -326,7 +326,7 @@ class Repository:
         return self._snapshot(Resolved.of_entry(self._repo_store.heads.get_numbered(self._branch, number), is_old=True))
 
     def get_commit(self, commit_id: str) -> GraphCommit:
-        """A commit by its id, or by a unique beginning of it.
+        """Return a commit by its id, or by the beginning of it if that is unique.
 
         >>> repo.get_commit(repo.snapshot().id).message
         'Load the shop'
@@ -336,7 +336,7 @@ class Repository:
         return self._resolve(commit_id).record.commit
 
     def head_commit_id_for_branch(self, branch: str) -> str:
-        """The id of the newest commit of a branch.
+        """Return the id of the newest commit of a branch.
 
         >>> repo.head_commit_id_for_branch("main") == repo.snapshot().id
         True
@@ -479,7 +479,7 @@ class Repository:
         ref: str | None = None,
         limit: int | None = None,
     ) -> "list[EntityChange]":
-        """Each change of one row up to a ref, newest first: the commit, and the row before and after it.
+        """List the changes of one row up to a ref, newest first: the commit, and the row before and after it.
 
         >>> commit = repo.upsert("shop.orders", [{"id": 2, "amount": 9.0}], message="Cups cost more")
         >>> [(step.commit.message, step.after["amount"]) for step in repo.entity_history("shop.orders", 2)]
@@ -587,7 +587,7 @@ class Repository:
         return Listing(found)
 
     def changes(self, table: str, *, since: str | None = None, until: str | None = None) -> "Iterator[CommitChanges]":
-        """What each commit after `since` and up to `until` did to the rows of a table, oldest first.
+        """Yield how each commit after `since` and up to `until` changed the rows of a table, oldest first.
 
         By default from the table's first commit to the bound branch as it is now. Only the commits that touched the
         table are read; `since` has to be in the history of `until`.
@@ -610,7 +610,7 @@ class Repository:
         )
 
     def lineage(self, table: str, ref: str | None = None) -> "Lineage":
-        """What a table came from: tables, pipelines and loads, each as it was when it was read.
+        """Return what a table was made from: tables, pipelines and loads, each as it was when it was read.
 
         >>> [node.name for node in repo.lineage("shop.orders").nodes]
         ['shop.orders', 'change']
@@ -662,7 +662,7 @@ class Repository:
         return Resolved.of_entry(self._repo_store.heads.get_numbered(self._branch, checked_version(version)))
 
     def _resolve_recorded(self, ref: str) -> CommitRecord:
-        """The commit that a ref names, as it was made: a live branch shows more of main by now."""
+        """Return the commit that a ref names, as it was made. A live branch may show newer tables of main."""
         found = self._resolve(ref).view
         return found.head if found.main_id is None else self._repo_store.commits.get(found.commit.graph_commit_id)
 
@@ -711,9 +711,9 @@ class Repository:
         metadata: Mapping[str, str] | None = None,
         checks: Checks = (),
     ) -> "Run":
-        """Begin work that no one else sees until all of it is published as one commit of a branch.
+        """Begin work that other users do not see until all of it is published as one commit of a branch.
 
-        The checks belong to the run: it is published only if they pass, by whichever process publishes it. A check is
+        The checks belong to the run: it is published only if they pass, whatever process publishes it. A check is
         SQL that must find no rows, or a function of the snapshot; a function can only be run by this process.
 
         >>> checks = {"nothing is free": "FROM shop.orders WHERE amount <= 0"}
@@ -735,7 +735,7 @@ class Repository:
         return self._run(run_id, lease, checks=named, warns_if_dropped=True)
 
     def run_get(self, run_id: str) -> "Run":
-        """A run by its id, also one that another process began.
+        """Return a run by its id, also one that another process began.
 
         >>> with repo.begin_run() as run:
         ...     repo.run_get(run.id).info().target
@@ -870,7 +870,7 @@ class Repository:
         return list(page.cut(self._repo_store.heads.names.select(page)))
 
     def branch_get(self, name: str) -> BranchInfo:
-        """A branch: where it began, its head, its mode, who made it when.
+        """Return a branch: its parent, its head, its mode, its creator and creation time.
 
         >>> repo.branch_get("main").mode.value
         'pinned'
@@ -934,7 +934,7 @@ class Repository:
         return freeing_space(self._config, lambda: purge_branch(self._repo_store, tombstone))
 
     def branch_restore(self, name: str) -> BranchInfo:
-        """Bring a deleted branch back as it was.
+        """Restore a deleted branch as it was.
 
         >>> dev = repo.branch_create("dev")
         >>> repo.branch_delete("dev")
@@ -946,7 +946,7 @@ class Repository:
         return restored
 
     def branch_pull(self, name: str, table: str) -> bool:
-        """Let a table of a branch follow its source again; whether the branch had a copy of its own.
+        """Make a table of a branch follow its source again. Return whether the branch had its own copy.
 
         >>> dev = repo.branch_create("dev")
         >>> commit = repo.delete("shop.orders", "id = 2", branch="dev")
@@ -993,7 +993,7 @@ class Repository:
         return self._protect(target, protect=True, checks=tuple(stored))
 
     def branch_unprotect(self, name: str) -> BranchInfo:
-        """Let a branch move freely again.
+        """Remove the protection of a branch.
 
         >>> repo.branch_unprotect("main").is_protected
         False
@@ -1001,7 +1001,7 @@ class Repository:
         return self._protect(BranchName.parse_public(name), protect=False)
 
     def branch_drift(self, name: str) -> list[TableDrift]:
-        """List what main did since the branch took its copies, table by table.
+        """List how main changed each table since the branch copied it.
 
         >>> preview = repo.branch_create("preview", mode="live")
         >>> repo.branch_drift("preview")
@@ -1049,7 +1049,7 @@ class Repository:
         return tags.list_tag_names(self._repo_store, NamePage.of(prefix, after, limit, "tags"))
 
     def tag_get(self, name: str) -> TagInfo:
-        """A tag, and the commit it names.
+        """Return a tag and the id of its commit.
 
         >>> tag = repo.tag_create("v1.0")
         >>> repo.tag_get("v1.0").commit_id == repo.snapshot().id
@@ -1406,7 +1406,7 @@ class Repository:
         return tx.published
 
     def schema_show(self, ref: str | None = None) -> "SchemaState":
-        """The schema of all tables, as `schema_plan` and `schema_apply` take it; `.to_yaml()` is its text.
+        """Return the schema of all tables, as `schema_plan` and `schema_apply` take it. `.to_yaml()` returns its text.
 
         >>> print(repo.schema_show().to_yaml().splitlines()[0])
         tables:
@@ -1416,7 +1416,7 @@ class Repository:
         return show_schema(self.snapshot_of(ref or self.branch))
 
     def schema_plan(self, desired: "Desired", *, branch: str | None = None) -> "SchemaPlan":
-        """What would make the tables of a branch the desired ones, given as a dict, YAML text or a file.
+        """Return the steps that change the tables of a branch to the desired ones: a dict, YAML text or a file.
 
         >>> repo.schema_plan(repo.schema_show().to_yaml()).steps
         ()

@@ -43,7 +43,11 @@ class TagInfo:
 
 
 def create_tag(repo_store: RepoStore, name: TagName, *, commit_id: str, description: str) -> TagInfo:
-    """Name a commit; a branch that takes the name at the same moment looks after its put, as this does."""
+    """Create a tag.
+
+    It checks for a branch of this name again after its put. A creation of that branch does the same for the tag, so of
+    two concurrent creations at least one fails.
+    """
     _refuse_name_of_branch(repo_store, name)
     before = _find_newest(repo_store, name)
     # A tag does not move, so that an existing one is never replaced: others may rely on what it names.

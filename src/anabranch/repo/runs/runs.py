@@ -261,7 +261,7 @@ def close_run(
     commit_id: str | None = None,
     outcomes: tuple[CheckOutcome, ...] = (),
 ) -> None:
-    """Record how a run ended, whatever its log contains by now."""
+    """Record how a run ended, whatever other processes have added to its log."""
 
     def ended(newest: LogEntry) -> LogEntry:
         # Decide on the newest entry, not on the one that the caller knows: another process may have put `publishing`

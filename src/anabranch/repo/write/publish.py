@@ -181,7 +181,7 @@ def _try_to_prepare(
 
 @dataclass(slots=True)
 class Attempt:
-    """One change on its way to a branch, made again on each head that another writer puts first (see `publish`)."""
+    """One change to publish. It is made again on each head that another writer puts first (see `publish`)."""
 
     repo_store: RepoStore
     expected: LogEntry
@@ -270,7 +270,7 @@ class Attempt:
         if spec.freezes:
             event, mode, own = BranchEvent.FROZEN, BranchMode.PINNED, ()
         elif state.run is not None or state.is_live:
-            # The tables that the branch or run has changed by now.
+            # The tables that the branch or run has changed, with this commit.
             own = tuple(sorted({*own} - spec.released | {*changes}))
         at = record.commit.created_at
         return repo_store.heads.next_entry(head, event, at=at, head=record, mode=mode, own=own)

@@ -60,7 +60,7 @@ class _OvertakenError(BusyError):
 
 
 def _refuse_external_writes(repo_store: RepoStore, branch: BranchName) -> None:
-    """Refuse to leave homes with writes of other tools: the new name gets homes of its own with the next writes."""
+    """Refuse to rename a branch with external writes: later writes go to the homes of the new name."""
     settle_head(repo_store, branch)
     for write in list_external_writes(repo_store, branch):
         called = f"'{write.table}', branch='{branch}'"
@@ -132,7 +132,7 @@ def _hint_for_taken(repo_store: RepoStore, head: LogEntry, new: BranchName) -> s
 
 
 def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Published | None:
-    """Make a table follow its source again; return None if the branch has no copy of its own.
+    """Make a table follow its source again; return None if the branch has no copy of it.
 
     A live branch drops its copy and shows main's. A pinned one takes the table as its parent has it now.
     """
