@@ -30,7 +30,6 @@ from anabranch.repo.gc.sweep_and_purge import (
     find_wanted,
     iter_waves,
     iter_waves_beside_tables,
-    list_datasets,
 )
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig, store_microseconds
@@ -238,7 +237,7 @@ class _Collection:
         objects: list[CollectedObject] = []
         damaged: list[str] = []
         sweep = partial(self._sweep_table, wanted, horizon)
-        for freed, missing in iter_swept(sweep, list_datasets(config), self.progress):
+        for freed, missing in iter_swept(sweep, config.list_datasets(), self.progress):
             objects += freed
             damaged += missing
         objects += self._delete(iter_waves_beside_tables(config, roots.published, horizon))

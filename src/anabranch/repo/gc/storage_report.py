@@ -24,7 +24,6 @@ from anabranch.repo.gc.sweep_and_purge import (
     find_wanted,
     iter_waves,
     iter_waves_beside_tables,
-    list_datasets,
 )
 from anabranch.repo.log.collected import list_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
@@ -252,7 +251,7 @@ def _measure(
     groups: list[FileGroup] = []
     garbage: list[CollectedObject] = []
     damaged: list[str] = []
-    datasets = list_datasets(config) if is_all else _choose(branch, tables, needs)
+    datasets = config.list_datasets() if is_all else _choose(branch, tables, needs)
     for usage, found, dead, missing in iter_swept(sweep, datasets, progress):
         usages.append(usage)
         groups += found
