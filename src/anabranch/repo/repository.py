@@ -1400,8 +1400,7 @@ class Repository:
         >>> [index.name for index in repo["shop.orders"].indices]
         ['item_idx']
         """
-        tx = self.transaction(branch, message=f"Index {column} of {table}", kind=CommitKind.INDEX)
-        with tx:
+        with self.transaction(branch, message=f"Index {column} of {table}", kind=CommitKind.INDEX) as tx:
             tx.index(table, column, type=type, name=name, vector=vector)
         return tx.published
 
@@ -1917,26 +1916,22 @@ class Repository:
         (2, 'load')
         """
         from anabranch.files.formats import checked_csv
-        from anabranch.repo.io.load import LoadOptions, load
+        from anabranch.repo.io.load import checked_request, load
 
-        options = LoadOptions(
-            format=format,
-            mode=mode,
-            schema=schema,
-            primary_key=primary_key,
+        text = f"Load {table}" if message is None else checked_text(message)
+        return load(
+            partial(self.transaction, branch, message=text, metadata=metadata, kind=CommitKind.LOAD),
+            checked_request(
+                table, mode=mode, schema=schema, primary_key=primary_key, on_bad=on_bad, on_duplicate=on_duplicate
+            ),
+            source,
+            file_format=format,
             csv=checked_csv(csv),
-            on_bad=on_bad,
-            on_duplicate=on_duplicate,
             engine=engine,
-            message=message,
             storage_options=storage_options or self.storage_options,
             progress=progress or ignore_progress,
+            find_loader=self._engines.find_loader,
         )
-
-        def begin(text: str) -> "Transaction":
-            return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
-
-        return load(begin, table, source, options, find_loader=self._engines.find_loader)
 
     def export(  # noqa: PLR0913 - one call for one export, whose every choice has a default
         self,

@@ -118,9 +118,8 @@ def list_tag_names(repo_store: RepoStore, page: NamePage) -> list[str]:
 def list_similar_tags(repo_store: RepoStore, name: str) -> list[str]:
     """List the tags whose names are most like a name, for a hint. It costs one list and reads three tags at most."""
     try:
-        return [
-            tag.name for tag in _read_tags(repo_store, closest(name, list_names(repo_store.config.store, TAGS), n=3))
-        ]
+        alike = closest(name, list_names(repo_store.config.store, TAGS), n=3)
+        return [tag.name for tag in _read_tags(repo_store, alike)]
     except AnabranchError:
         return []  # the error that the hint is for matters more
 
