@@ -982,15 +982,14 @@ class Repository:
         target = BranchName.parse_public(name)
         entry = self._repo_store.heads.get(target)
         snapshot = self._snapshot(Resolved.of_branch(self._repo_store, entry))
-        stored = []
-        for label, check in checked_checks(checks):
+        named = checked_checks(checks)
+        for label, check in named:
             if not isinstance(check, str):
                 raise InvalidInputError(
                     f"the check {label!r} is not SQL, and functions cannot be stored", hint="write it as SQL"
                 )
             self._query(check, snapshot, None).close()  # refuses a statement that cannot run on these tables
-            stored.append((label, check))
-        return self._protect(target, protect=True, checks=tuple(stored))
+        return self._protect(target, protect=True, checks=recorded_checks(named))
 
     def branch_unprotect(self, name: str) -> BranchInfo:
         """Remove the protection of a branch.
