@@ -10,7 +10,6 @@ from pathlib import Path
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BranchNotFoundError
-from anabranch.repo.gc.collection import safe_grace
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
 from tests.concurrency import marked
@@ -200,7 +199,7 @@ class Member:
 
     def collect(self) -> None:
         with self._recorder.calling("gc") as answer:
-            report = self._as(answer).gc(grace=safe_grace(self._config))
+            report = self._as(answer).gc(grace=self._config.leases.expiry)
             answer.result |= {"moves": {}, "damaged": [str(found) for found in report.damaged]}
 
     # Reads

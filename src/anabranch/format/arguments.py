@@ -2,10 +2,10 @@
 
 import operator
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from anabranch.errors import InvalidInputError, SchemaMismatchError
+from anabranch.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from anabranch.hints import suggest
 
 # A hint with all columns of a very wide table cannot be read.
@@ -53,6 +53,14 @@ def check_columns(columns: Sequence[str], known: Sequence[str]) -> None:
 def unknown_column(name: str, columns: Sequence[str]) -> SchemaMismatchError:
     """Return the error for a column that does not exist, with the one that was probably meant and those that exist."""
     return SchemaMismatchError(f"there is no column {name!r}", hint=suggest(name, columns, listed_columns(columns)))
+
+
+def unknown_table(
+    key: object, where: str, known: Iterable[object], hint: str = "list the tables with `tables()`"
+) -> TableNotFoundError:
+    """Return the error for a table that does not exist, with the one of the known tables that was probably meant."""
+    found = suggest(str(key), map(str, known), hint, by_parts=True)
+    return TableNotFoundError(f"there is no table '{key}' {where}", hint=found)
 
 
 def listed_columns(columns: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The repository as a user holds it: strings in, values out, no logic of its own.
+"""The public object `Repository`: it takes strings, returns values, and calls the other modules.
 
 Each method imports the module that does its work: most programs need few of them, and Lance takes a while to load.
 """
@@ -15,9 +15,8 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
 
 from anabranch.display import Listing, html_table
-from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, StorageError, TableNotFoundError
-from anabranch.format.arguments import checked_limit, require_names
-from anabranch.hints import suggest
+from anabranch.errors import AnabranchError, CommitNotFoundError, InvalidInputError, StorageError
+from anabranch.format.arguments import checked_limit, require_names, unknown_table
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, RefRange, TableKey, TagName, checked_text
 from anabranch.repo.history.ancestry import Ancestry, base_snapshot
 from anabranch.repo.log.clones import CloneInfo, Clones
@@ -34,9 +33,13 @@ from anabranch.repo.refs.branches import BranchInfo, TableDrift
 from anabranch.repo.refs.reset_and_undo import Movement
 from anabranch.repo.refs.resolve import Resolved, refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.refs.tags import TagInfo
+from anabranch.repo.runs import runs
+from anabranch.repo.runs.runs import RunInfo
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.write import settle
 from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
+from anabranch.repo.write.publish import Published
+from anabranch.repo.write.rename_pull_freeze import freeze_branch, pull_table, rename_branch
 from anabranch.repo.write.settle import ExternalWrite
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
 
@@ -67,12 +70,10 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.merge import BranchMerge
     from anabranch.repo.merge.plan import MergeResult, ReplayResult
     from anabranch.repo.run import Run
-    from anabranch.repo.runs.runs import RunInfo
     from anabranch.repo.schema.apply import SchemaApplied, SchemaPlan
     from anabranch.repo.schema.desired import Desired
     from anabranch.repo.schema.state import SchemaState
     from anabranch.repo.transaction import Transaction
-    from anabranch.repo.write.publish import Published
     from anabranch.repo.write.table_changes import Rewriter
 
 
@@ -146,7 +147,7 @@ class Repository:
 
     @property
     def uri(self) -> str:
-        """Where the repository is."""
+        """The URI of the repository."""
         return self._config.root
 
     @property
@@ -156,12 +157,12 @@ class Repository:
 
     @property
     def actor(self) -> str | None:
-        """Who commits by this handle, for the record."""
+        """The name that commits of this handle record."""
         return self._config.actor
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        """What reaches the store, credentials among it: for engines that open the tables by themselves."""
+        """The options of the store, including credentials. Engines that open the tables themselves need them."""
         return self._config.storage_options
 
     def snapshot(self) -> Snapshot:
@@ -243,13 +244,13 @@ class Repository:
         return self.sync_branch(str(BranchName.parse_public(branch)))
 
     def _publishing_once(self, once: "Once | None") -> "Repository":
-        """Return a handle of its own, because other callers may use this one at the same time."""
+        """Return another handle with `once`, because other callers may use this one concurrently."""
         handle = Repository(self._config, engines=self._engines, branch=self.branch)
         handle._once = once
         return handle
 
-    def _on_published(self, published: "Published") -> None:
-        """Show an own commit; threads that share this handle may come here in another order than they published."""
+    def _on_published(self, published: Published) -> None:
+        """Show a commit of this handle. Threads that share it may call this in another order than they published."""
         from anabranch.repo.log import history_tables
 
         entry = published.entry
@@ -257,7 +258,7 @@ class Repository:
             self._seen[entry.branch] = max(entry.number, self._seen.get(entry.branch, 0))
             is_newer = self._cached is None or self._cached.version < entry.number
             if entry.branch == self._branch and is_newer:
-                # On a live branch main is read, too, when the snapshot is asked for.
+                # For a live branch, `snapshot` reads main, too.
                 self._cached = None
                 if not entry.state.is_live:
                     tables = CommitTables(self._repo_store.commits.full_map, entry.head)
@@ -271,8 +272,6 @@ class Repository:
 
     def _on_moved(self, after: LogEntry) -> None:
         """Show a reset, undo, redo or rebase, also to plain Lance readers."""
-        from anabranch.repo.write.publish import Published
-
         found = settle.settle_movement(self._repo_store, after)
         self._on_published(Published(entry=after, commit=after.head.commit, changes={}, external_writes=found))
 
@@ -280,14 +279,14 @@ class Repository:
         return self.branch if ref is None else str(Ref.parse(ref))
 
     def _named(self, branch: str | None) -> BranchName:
-        """The branch a user names, or the bound one."""
+        """Return the branch of this name, by default the bound one."""
         return self._branch if branch is None else BranchName.parse_public(branch)
 
     def _published_snapshot(self, ref: str) -> Snapshot:
         return self._snapshot(self._resolve_published(ref))
 
     def _resolve_published(self, ref: str) -> Resolved:
-        """What a ref names, where something is to be built on it."""
+        """Resolve a ref to build on: refuse a commit that was never published or is collected."""
         return require_kept(require_published(self._resolve(ref), self._repo_store), self._repo_store)
 
     def _resolve(self, ref: str) -> Resolved:
@@ -318,7 +317,7 @@ class Repository:
     # Read.
 
     def snapshot_at_version(self, version: int) -> Snapshot:
-        """The bound branch as of the entry of that number in its log.
+        """Return the bound branch as it was after the log entry of this number.
 
         >>> [len(repo.snapshot_at_version(version)) for version in (1, 2)]
         [0, 1]
@@ -327,7 +326,7 @@ class Repository:
         return self._snapshot(Resolved.of_entry(self._repo_store.heads.get_numbered(self._branch, number), is_old=True))
 
     def get_commit(self, commit_id: str) -> GraphCommit:
-        """A commit by its id, or by a unique beginning of it.
+        """Return a commit by its id, or by the beginning of it if that is unique.
 
         >>> repo.get_commit(repo.snapshot().id).message
         'Load the shop'
@@ -337,7 +336,7 @@ class Repository:
         return self._resolve(commit_id).record.commit
 
     def head_commit_id_for_branch(self, branch: str) -> str:
-        """The id of the newest commit of a branch.
+        """Return the id of the newest commit of a branch.
 
         >>> repo.head_commit_id_for_branch("main") == repo.snapshot().id
         True
@@ -480,7 +479,7 @@ class Repository:
         ref: str | None = None,
         limit: int | None = None,
     ) -> "list[EntityChange]":
-        """Each change of one row up to a ref, newest first: the commit, and the row before and after it.
+        """List the changes of one row up to a ref, newest first: the commit, and the row before and after it.
 
         >>> commit = repo.upsert("shop.orders", [{"id": 2, "amount": 9.0}], message="Cups cost more")
         >>> [(step.commit.message, step.after["amount"]) for step in repo.entity_history("shop.orders", 2)]
@@ -588,7 +587,7 @@ class Repository:
         return Listing(found)
 
     def changes(self, table: str, *, since: str | None = None, until: str | None = None) -> "Iterator[CommitChanges]":
-        """What each commit after `since` and up to `until` did to the rows of a table, oldest first.
+        """Yield how each commit after `since` and up to `until` changed the rows of a table, oldest first.
 
         By default from the table's first commit to the bound branch as it is now. Only the commits that touched the
         table are read; `since` has to be in the history of `until`.
@@ -611,7 +610,7 @@ class Repository:
         )
 
     def lineage(self, table: str, ref: str | None = None) -> "Lineage":
-        """What a table came from: tables, pipelines and loads, each as it was when it was read.
+        """Return what a table was made from: tables, pipelines and loads, each as it was when it was read.
 
         >>> [node.name for node in repo.lineage("shop.orders").nodes]
         ['shop.orders', 'change']
@@ -663,7 +662,7 @@ class Repository:
         return Resolved.of_entry(self._repo_store.heads.get_numbered(self._branch, checked_version(version)))
 
     def _resolve_recorded(self, ref: str) -> CommitRecord:
-        """The commit that a ref names, as it was made: a live branch shows more of main by now."""
+        """Return the commit that a ref names, as it was made. A live branch may show newer tables of main."""
         found = self._resolve(ref).view
         return found.head if found.main_id is None else self._repo_store.commits.get(found.commit.graph_commit_id)
 
@@ -712,9 +711,9 @@ class Repository:
         metadata: Mapping[str, str] | None = None,
         checks: Checks = (),
     ) -> "Run":
-        """Begin work that no one else sees until all of it is published as one commit of a branch.
+        """Begin work that other users do not see until all of it is published as one commit of a branch.
 
-        The checks belong to the run: it is published only if they pass, by whichever process publishes it. A check is
+        The checks belong to the run: it is published only if they pass, whatever process publishes it. A check is
         SQL that must find no rows, or a function of the snapshot; a function can only be run by this process.
 
         >>> checks = {"nothing is free": "FROM shop.orders WHERE amount <= 0"}
@@ -725,8 +724,6 @@ class Repository:
         >>> repo.snapshot().commit.message
         'Nightly'
         """
-        from anabranch.repo.runs import runs
-
         named = checked_checks(checks)
         run_id, lease = runs.begin_run(
             self._repo_store,
@@ -738,14 +735,12 @@ class Repository:
         return self._run(run_id, lease, checks=named, warns_if_dropped=True)
 
     def run_get(self, run_id: str) -> "Run":
-        """A run by its id, also one that another process began.
+        """Return a run by its id, also one that another process began.
 
         >>> with repo.begin_run() as run:
         ...     repo.run_get(run.id).info().target
         'main'
         """
-        from anabranch.repo.runs import runs
-
         entry = runs.get_run(self._repo_store, run_id)
         found = entry.branch.run_id or run_id  # as it is spelled
         lease = self._config.leases.new(runs.run_state(entry).target, found)
@@ -753,7 +748,7 @@ class Repository:
 
     def run_list(
         self, *, branch: str | None = None, prefix: str | None = None, after: str | None = None, limit: int | None = 50
-    ) -> "Listing[RunInfo]":
+    ) -> Listing[RunInfo]:
         """List the runs, newest first, those that have ended, too. `branch` lists those that publish to it.
 
         `prefix` lists those whose id starts with it, and `after` continues after the last one of another page.
@@ -764,8 +759,6 @@ class Repository:
         >>> [(run.message, run.target) for run in repo.run_list()]
         [('Nightly', 'main')]
         """
-        from anabranch.repo.runs import runs
-
         page = NamePage.of(prefix, after, limit, "runs")
         on = None if branch is None else BranchName.parse_public(branch)
         return Listing(page.cut(runs.list_runs(self._repo_store, page, target=on)))
@@ -877,7 +870,7 @@ class Repository:
         return list(page.cut(self._repo_store.heads.names.select(page)))
 
     def branch_get(self, name: str) -> BranchInfo:
-        """A branch: where it began, its head, its mode, who made it when.
+        """Return a branch: its parent, its head, its mode, its creator and creation time.
 
         >>> repo.branch_get("main").mode.value
         'pinned'
@@ -901,7 +894,6 @@ class Repository:
         anabranch.errors.BranchNotFoundError: branch 'dev' was renamed to 'prices'; use the name 'prices'
         """
         from anabranch.repo.merge.kept_decisions import move_decisions
-        from anabranch.repo.write.rename_pull_freeze import rename_branch
 
         before, after = BranchName.parse_public(name), BranchName.parse_new(new)
         renamed = rename_branch(self._repo_store, before, after)
@@ -942,7 +934,7 @@ class Repository:
         return freeing_space(self._config, lambda: purge_branch(self._repo_store, tombstone))
 
     def branch_restore(self, name: str) -> BranchInfo:
-        """Bring a deleted branch back as it was.
+        """Restore a deleted branch as it was.
 
         >>> dev = repo.branch_create("dev")
         >>> repo.branch_delete("dev")
@@ -954,15 +946,13 @@ class Repository:
         return restored
 
     def branch_pull(self, name: str, table: str) -> bool:
-        """Let a table of a branch follow its source again; whether the branch had a copy of its own.
+        """Make a table of a branch follow its source again. Return whether the branch had its own copy.
 
         >>> dev = repo.branch_create("dev")
         >>> commit = repo.delete("shop.orders", "id = 2", branch="dev")
         >>> repo.branch_pull("dev", "shop.orders"), len(repo.table("shop.orders", "dev"))
         (True, 3)
         """
-        from anabranch.repo.write.rename_pull_freeze import pull_table
-
         target = TableKey.parse(table)
         published = pull_table(self._repo_store, BranchName.parse_public(name), target)
         if published is not None:
@@ -976,8 +966,6 @@ class Repository:
         >>> repo.branch_freeze("preview").mode.value
         'pinned'
         """
-        from anabranch.repo.write.rename_pull_freeze import freeze_branch
-
         published = freeze_branch(self._repo_store, BranchName.parse_public(name))
         self._on_published(published)
         return BranchInfo.of(published.entry, self._repo_store.heads.follow)
@@ -994,18 +982,17 @@ class Repository:
         target = BranchName.parse_public(name)
         entry = self._repo_store.heads.get(target)
         snapshot = self._snapshot(Resolved.of_branch(self._repo_store, entry))
-        stored = []
-        for label, check in checked_checks(checks):
+        named = checked_checks(checks)
+        for label, check in named:
             if not isinstance(check, str):
                 raise InvalidInputError(
                     f"the check {label!r} is not SQL, and functions cannot be stored", hint="write it as SQL"
                 )
             self._query(check, snapshot, None).close()  # refuses a statement that cannot run on these tables
-            stored.append((label, check))
-        return self._protect(target, protect=True, checks=tuple(stored))
+        return self._protect(target, protect=True, checks=recorded_checks(named))
 
     def branch_unprotect(self, name: str) -> BranchInfo:
-        """Let a branch move freely again.
+        """Remove the protection of a branch.
 
         >>> repo.branch_unprotect("main").is_protected
         False
@@ -1013,7 +1000,7 @@ class Repository:
         return self._protect(BranchName.parse_public(name), protect=False)
 
     def branch_drift(self, name: str) -> list[TableDrift]:
-        """List what main did since the branch took its copies, table by table.
+        """List how main changed each table since the branch copied it.
 
         >>> preview = repo.branch_create("preview", mode="live")
         >>> repo.branch_drift("preview")
@@ -1061,7 +1048,7 @@ class Repository:
         return tags.list_tag_names(self._repo_store, NamePage.of(prefix, after, limit, "tags"))
 
     def tag_get(self, name: str) -> TagInfo:
-        """A tag, and the commit it names.
+        """Return a tag and the id of its commit.
 
         >>> tag = repo.tag_create("v1.0")
         >>> repo.tag_get("v1.0").commit_id == repo.snapshot().id
@@ -1131,8 +1118,6 @@ class Repository:
         return movement
 
     def _protect(self, name: BranchName, *, protect: bool, checks: tuple[tuple[str, str], ...] = ()) -> BranchInfo:
-        from anabranch.repo.write.publish import Published
-
         entry, has_moved = protection.set_protection(self._repo_store, name, protect=protect, checks=checks)
         if has_moved:
             # Those of the last commit stay: a protection changes no table.
@@ -1333,9 +1318,7 @@ class Repository:
         parsed = TableKey.parse(table)
         head = self._repo_store.heads.get(target).head
         if self._repo_store.commits.find_table(head, parsed) is None:
-            known = map(str, self._repo_store.commits.tables_of(head))
-            hint = suggest(table, known, "list the tables with `tables()`", by_parts=True)
-            raise TableNotFoundError(f"there is no table '{table}' on branch '{target}'", hint=hint)
+            raise unknown_table(table, f"on branch '{target}'", self._repo_store.commits.tables_of(head))
         settle.settle_table(self._repo_store, target, parsed, force=force)
         self._forget_external_writes(parsed)
 
@@ -1416,13 +1399,12 @@ class Repository:
         >>> [index.name for index in repo["shop.orders"].indices]
         ['item_idx']
         """
-        tx = self.transaction(branch, message=f"Index {column} of {table}", kind=CommitKind.INDEX)
-        with tx:
+        with self.transaction(branch, message=f"Index {column} of {table}", kind=CommitKind.INDEX) as tx:
             tx.index(table, column, type=type, name=name, vector=vector)
         return tx.published
 
     def schema_show(self, ref: str | None = None) -> "SchemaState":
-        """The schema of all tables, as `schema_plan` and `schema_apply` take it; `.to_yaml()` is its text.
+        """Return the schema of all tables, as `schema_plan` and `schema_apply` take it. `.to_yaml()` returns its text.
 
         >>> print(repo.schema_show().to_yaml().splitlines()[0])
         tables:
@@ -1432,7 +1414,7 @@ class Repository:
         return show_schema(self.snapshot_of(ref or self.branch))
 
     def schema_plan(self, desired: "Desired", *, branch: str | None = None) -> "SchemaPlan":
-        """What would make the tables of a branch the desired ones, given as a dict, YAML text or a file.
+        """Return the steps that change the tables of a branch to the desired ones: a dict, YAML text or a file.
 
         >>> repo.schema_plan(repo.schema_show().to_yaml()).steps
         ()
@@ -1933,26 +1915,22 @@ class Repository:
         (2, 'load')
         """
         from anabranch.files.formats import checked_csv
-        from anabranch.repo.io.load import LoadOptions, load
+        from anabranch.repo.io.load import checked_request, load
 
-        options = LoadOptions(
-            format=format,
-            mode=mode,
-            schema=schema,
-            primary_key=primary_key,
+        text = f"Load {table}" if message is None else checked_text(message)
+        return load(
+            partial(self.transaction, branch, message=text, metadata=metadata, kind=CommitKind.LOAD),
+            checked_request(
+                table, mode=mode, schema=schema, primary_key=primary_key, on_bad=on_bad, on_duplicate=on_duplicate
+            ),
+            source,
+            file_format=format,
             csv=checked_csv(csv),
-            on_bad=on_bad,
-            on_duplicate=on_duplicate,
             engine=engine,
-            message=message,
             storage_options=storage_options or self.storage_options,
             progress=progress or ignore_progress,
+            find_loader=self._engines.find_loader,
         )
-
-        def begin(text: str) -> "Transaction":
-            return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.LOAD)
-
-        return load(begin, table, source, options, find_loader=self._engines.find_loader)
 
     def export(  # noqa: PLR0913 - one call for one export, whose every choice has a default
         self,

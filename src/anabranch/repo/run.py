@@ -1,4 +1,4 @@
-"""A run as a user holds it."""
+"""The public object `Run`: several transactions that are published as one commit."""
 
 import warnings
 import weakref
@@ -40,10 +40,10 @@ _LONGEST_REPORT = 1_000_000
 
 
 class Run:
-    """Any number of transactions that become one commit of a branch, or nothing.
+    """Any number of transactions that are published as one commit of a branch, or not at all.
 
-    Use it as a context manager: leaving it runs its checks and publishes, and an exception discards everything. What it
-    did is seen through it alone, also by other processes that get it by its id.
+    Use it as a context manager: leaving it runs its checks and publishes, and an exception discards everything. Until
+    then its changes are visible only through the run, also to other processes that get it by its id.
 
     A run that was begun without `with` and is dropped before it ended warns with a ResourceWarning. Its lease is not
     renewed any more, so that it expires; `run_get` can still publish or abort it until garbage collection removes it.
@@ -105,7 +105,7 @@ class Run:
         return str(BranchName.of_run(self.id))
 
     def info(self) -> RunInfo:
-        """What the run is by now.
+        """Return the current state of the run.
 
         >>> with repo.begin_run(message="Nightly") as run:
         ...     run.info().message
@@ -114,7 +114,7 @@ class Run:
         return describe_run(self._repo_store, get_run(self._repo_store, self.id))
 
     def snapshot(self) -> Snapshot:
-        """The tables as the run has them now.
+        """Return the tables as the run has them now.
 
         >>> with repo.begin_run() as run:
         ...     list(run.snapshot())
@@ -134,7 +134,7 @@ class Run:
         return self._query(sql, self.snapshot(), params).read_all()
 
     def transaction(self, *, message: str = "", metadata: Mapping[str, str] | None = None) -> Transaction:
-        """Begin a step of the run; what it publishes is seen through the run alone.
+        """Begin a step of the run. What it publishes is visible only through the run.
 
         >>> with repo.begin_run() as run:
         ...     with run.transaction(message="Clean") as tx:
@@ -153,14 +153,14 @@ class Run:
         """Do nothing: a step is not visible. It makes the transaction refer to its run, which keeps the lease."""
 
     def publish(self, *, checks: Checks | None = None, metadata: Mapping[str, str] | None = None) -> GraphCommit | None:
-        """Make all of it one commit of the target and end; None if there is nothing to publish.
+        """Publish all steps as one commit of the target, and end the run. Return None if there is nothing to publish.
 
         The commit has the metadata that the run began with, and these.
 
-        The checks see the target as it is to be: first those that the run began with, then these. Where the target has
-        changed in the same tables, their rows are merged. If a check fails or there are conflicts, nothing is published
-        and the run stays open. The checks of this call belong to the run from then on: leaving the block and calling
-        `publish` without `checks` run them again, and `publish` with other checks replaces them.
+        The checks read the target as it will be after the commit: first those that the run began with, then these.
+        Where the target has changed in the same tables, their rows are merged. If a check fails or there are conflicts,
+        nothing is published and the run stays open. The checks of this call belong to the run from then on: leaving the
+        block and calling `publish` without `checks` run them again, and `publish` with other checks replaces them.
 
         >>> with repo.begin_run(message="Nightly") as run:
         ...     with run.transaction() as tx:
@@ -198,7 +198,7 @@ class Run:
         return commit
 
     def abort(self) -> None:
-        """Discard all of it and end.
+        """Discard all steps and end the run.
 
         >>> run = repo.begin_run()
         >>> run.abort()

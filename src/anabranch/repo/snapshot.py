@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from anabranch.display import MAX_ROWS, html_table, some_of
-from anabranch.errors import AnabranchError, InvalidNameError, MissingDependencyError, TableNotFoundError
+from anabranch.errors import AnabranchError, InvalidNameError, MissingDependencyError
+from anabranch.format.arguments import unknown_table
 from anabranch.format.layout.manifest import read_contents
 from anabranch.format.staging import VersionRef
 from anabranch.format.staging.manifests import get_manifest
-from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
@@ -286,8 +286,7 @@ class Snapshot(Mapping[str, Table]):
         parsed = self._parse(key)
         entry = self._tables.get(parsed)
         if entry is None:
-            hint = suggest(key, self, "list the tables with `tables()`", by_parts=True)
-            raise TableNotFoundError(f"there is no table '{key}' in commit {self.id}", hint=hint)
+            raise unknown_table(key, f"in commit {self.id}", self)
         return Table(self._repo_store.config, parsed, entry, commit_id=self.id)
 
     def _parse(self, key: str) -> TableKey:

@@ -8,7 +8,6 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BusyError
-from anabranch.repo.gc.collection import safe_grace
 from anabranch.repo.repository import Repository
 from tests.proof_log import record_proof
 from tests.repo.gc.needed import find_unreachable, list_readable, read_all
@@ -66,7 +65,7 @@ def assert_rows(repo: Repository, branch: str, ids: list[int]) -> None:
 
 def collect_the_rest(repo: Repository) -> None:
     """Collect until nothing is left; what is younger than the grace takes a moment."""
-    grace = safe_grace(testing.config_of(repo))
+    grace = testing.config_of(repo).leases.expiry
     for _ in range(1000):
         try:
             report = repo.gc(keep_last=2, grace=grace)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import AnabranchError, BranchNotFoundError, BusyError, CollectedError, RunEndedError
-from anabranch.repo.gc.collection import safe_grace
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
@@ -46,7 +45,7 @@ def collect_over_and_over(uri: str, lease: float, *, rounds: int) -> dict[str, i
     done = objects = 0
     while done < rounds:
         try:
-            report = repo.gc(keep_last=2, grace=safe_grace(testing.config_of(repo)))
+            report = repo.gc(keep_last=2, grace=testing.config_of(repo).leases.expiry)
         except BusyError:
             continue  # this process was suspended for longer than work may be silent
         assert report.damaged == (), report.damaged
@@ -58,7 +57,7 @@ def collect_over_and_over(uri: str, lease: float, *, rounds: int) -> dict[str, i
 def read_over_and_over(uri: str, lease: float, *, is_over: IsOver) -> dict[str, Any]:
     """Read all of every branch; who takes longer than the grace to do so may fail."""
     repo = open_quick(uri, lease)
-    grace = safe_grace(testing.config_of(repo)).total_seconds()
+    grace = testing.config_of(repo).leases.expiry.total_seconds()
     reads, slow, wrong = 0, 0, list[str]()
     while not is_over():
         for name in [branch.name for branch in repo.branch_list()]:
@@ -210,7 +209,7 @@ class Writer:
         return self._finish_if_old(self._transaction, "transaction")
 
     def _finish_if_old(self, long: _Long, name: str) -> str:
-        if time.monotonic() - long.began < 1.5 * safe_grace(testing.config_of(self.repo)).total_seconds():
+        if time.monotonic() - long.began < 1.5 * testing.config_of(self.repo).leases.expiry.total_seconds():
             return f"{name} goes on"
         self._finish(long)
         return f"{name} published"

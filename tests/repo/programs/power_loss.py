@@ -22,7 +22,6 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import AnabranchError, BusyError, ConflictError
-from anabranch.repo.gc.collection import safe_grace
 from anabranch.repo.runs.engine_access import EngineAccess
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -123,7 +122,7 @@ class Writer:
         return {"deleted": branch}
 
     def collect(self) -> dict[str, Any]:
-        report = self.repo.gc(keep_last=20, grace=safe_grace(testing.config_of(self.repo)))
+        report = self.repo.gc(keep_last=20, grace=testing.config_of(self.repo).leases.expiry)
         return {"collected": len(report.objects)}
 
     def step(self) -> dict[str, Any] | None:

@@ -49,8 +49,6 @@ _OWN = (BRANCHES, CLOCK, CLONES, COMMITS, GC, LEASES, MARK, MARK_COPY, ORIGIN, R
 # Pipelines write their definitions, and the output of failed steps. The command line remembers the branch of a folder,
 # which may be the root of the repository.
 _KNOWN = frozenset({*_OWN, *history_tables.HISTORY_TABLES, "_pipelines", "_logs", ".anabranch.json"})
-# A lease that was not renewed for one duration has expired. The others are a margin for slow stores.
-_EXPIRED_LEASES = 3
 
 
 def check_repository(
@@ -276,7 +274,7 @@ def diagnose_leases(config: RepoConfig) -> Iterator[Case]:
     found = list(config.store.list(LEASES))
     if not found:
         return
-    oldest = store_time(config.store) - config.lease * _EXPIRED_LEASES
+    oldest = store_time(config.store) - config.leases.expiry
     dead = tuple(sorted(info.path for info in found if info.modified < oldest))
     if not dead:
         return

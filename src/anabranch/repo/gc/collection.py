@@ -17,12 +17,11 @@ from anabranch.errors import (
     BusyError,
     InvalidInputError,
     RunEndedError,
-    TableNotFoundError,
 )
+from anabranch.format.arguments import unknown_table
 from anabranch.format.bases import usage_by_reason
 from anabranch.format.layout.dead_files import Wanted, find_reach
 from anabranch.format.retention import DEFAULT_GRACE, Retention, checked_retention
-from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.roots import Roots, find_roots
 from anabranch.repo.gc.sweep_and_purge import (
@@ -31,7 +30,6 @@ from anabranch.repo.gc.sweep_and_purge import (
     find_wanted,
     iter_waves,
     iter_waves_beside_tables,
-    list_datasets,
 )
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig, store_microseconds
@@ -110,20 +108,13 @@ def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime, dry_run: boo
 
 
 _LOCK = BranchName("__gc__")
-# Work whose lease was not renewed for two lease durations does not publish. The third is a margin for slow stores.
-_LEASE_DURATIONS = 3
-
-
-def safe_grace(config: RepoConfig) -> timedelta:
-    """Return the shortest grace period after which a lease has certainly expired."""
-    return config.lease * _LEASE_DURATIONS
 
 
 def checked_policy(
     config: RepoConfig, *, keep_newer_than: timedelta | None, keep_last: int | None, grace: timedelta | None
 ) -> Retention:
     """Return the policy, or raise InvalidInputError if a value is out of range."""
-    shortest = safe_grace(config)
+    shortest = config.leases.expiry
     policy = checked_retention(
         keep_newer_than=keep_newer_than,
         keep_last=keep_last,
@@ -243,9 +234,12 @@ class _Collection:
         commits = self._read_retained(roots)
         wanted = find_wanted(self.repo_store, roots, commits)
         read(2, 2)
+        objects: list[CollectedObject] = []
+        damaged: list[str] = []
         sweep = partial(self._sweep_table, wanted, horizon)
-        swept = list(iter_swept(sweep, list_datasets(config), self.progress))
-        objects = [found for freed, _ in swept for found in freed]
+        for freed, missing in iter_swept(sweep, config.list_datasets(), self.progress):
+            objects += freed
+            damaged += missing
         objects += self._delete(iter_waves_beside_tables(config, roots.published, horizon))
         return GcReport(
             dry_run=self.dry_run,
@@ -253,7 +247,7 @@ class _Collection:
             branches=branches,
             runs=runs,
             objects=tuple(objects),
-            damaged=tuple(path for _, missing in swept for path in missing),
+            damaged=tuple(damaged),
             retained_commits=len(commits),
             tables=len(wanted),
             waiting_since=None if waiting_since is None else int(waiting_since.timestamp() * 1_000_000),
@@ -361,8 +355,7 @@ def compact_tables(
     with tx:
         for key in keys:
             if key not in tx:
-                hint = suggest(key, tx.tables, "list the tables with `tables()`", by_parts=True)
-                raise TableNotFoundError(f"there is no table '{key}'", hint=hint)
+                raise unknown_table(key, f"on branch '{tx.branch}'", tx.tables)
         # A table that is named twice would be compacted twice.
         for key in sorted({str(TableKey.parse(key)) for key in keys}):
             progress(len(done), len(keys))

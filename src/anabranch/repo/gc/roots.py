@@ -313,11 +313,9 @@ class _Search:
 
     def _read_log(self, branch: BranchName) -> BranchLog | None:
         """Read all lifetimes of a branch name. Return None if the log has no entry."""
-        config, heads = self._repo_store.config, self._repo_store.heads
-        log = config.branch_log(branch)
+        heads = self._repo_store.heads
         # List before the newest entry is read. An entry that is put in between then has no time and counts as young.
-        listed = ((log.number_of(info.path), info.modified) for info in config.store.list(log.folder))
-        times = {number: modified for number, modified in listed if number is not None}
+        times = self._repo_store.config.branch_log(branch).list_times()
         newest = heads.find(branch)
         if newest is None:
             return None

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from anabranch.display import html_table, human_size
-from anabranch.errors import NotFoundError, TableNotFoundError
-from anabranch.format.arguments import require_names
+from anabranch.errors import NotFoundError
+from anabranch.format.arguments import require_names, unknown_table
 from anabranch.format.bases import Usage, usage_by_reason, usage_of
 from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
 from anabranch.format.layout.listing import VERSION_HINT, branch_of_ref_path
 from anabranch.format.retention import Retention
-from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.collection import GcStage, find_horizon, iter_swept
 from anabranch.repo.gc.roots import HolderKind, Roots, find_roots
@@ -25,7 +24,6 @@ from anabranch.repo.gc.sweep_and_purge import (
     find_wanted,
     iter_waves,
     iter_waves_beside_tables,
-    list_datasets,
 )
 from anabranch.repo.log.collected import list_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
@@ -249,20 +247,26 @@ def _measure(
         )
         return usage, groups, dead, [f"{folder}/{path}" for path in reach.missing]
 
-    datasets = list_datasets(config) if is_all else _choose(branch, tables, needs)
-    swept = list(iter_swept(sweep, datasets, progress))
-    groups = tuple(group for _, found, _, _ in swept for group in found)
-    garbage = [one for _, _, dead, _ in swept for one in dead]
+    usages: list[TableUsage] = []
+    groups: list[FileGroup] = []
+    garbage: list[CollectedObject] = []
+    damaged: list[str] = []
+    datasets = config.list_datasets() if is_all else _choose(branch, tables, needs)
+    for usage, found, dead, missing in iter_swept(sweep, datasets, progress):
+        usages.append(usage)
+        groups += found
+        garbage += dead
+        damaged += missing
     if is_all:
         garbage += chain.from_iterable(iter_waves_beside_tables(config, roots.published, horizon))
     return RepositoryStorage(
         root=config.root,
         holders=tuple(_measure_holders(groups, _find_kinds(branch, roots, groups))),
-        tables=tuple(usage for usage, _, _, _ in swept),
+        tables=tuple(usages),
         metadata=_measure_metadata(config) if is_all else {},
         garbage=tuple(garbage),
-        damaged=tuple(path for _, _, _, missing in swept for path in missing),
-        groups=groups,
+        damaged=tuple(damaged),
+        groups=tuple(groups),
     )
 
 
@@ -270,10 +274,8 @@ def _choose(branch: str | None, tables: frozenset[str] | None, needs: Mapping[st
     """Return the datasets of a part. Raise TableNotFoundError if a requested table is in no retained commit."""
     known = {table for places in needs.values() for each in places.values() for table in each.tables}
     for key in sorted((tables or frozenset()) - known):
-        raise TableNotFoundError(
-            f"there is no table '{key}' in any retained commit",
-            hint=suggest(key, known, "list the tables of a branch to see which exist", by_parts=True),
-        )
+        hint = "list the tables of a branch to see which exist"
+        raise unknown_table(key, "in any retained commit", known, hint)
 
     def is_chosen(need: Need) -> bool:
         has_table = tables is None or bool(tables & need.tables)

@@ -37,13 +37,6 @@ class CollectedObject:
     reason: str
 
 
-def list_datasets(config: RepoConfig) -> list[str]:
-    """Return all table folders, named as in table entries. Includes folders of tables that no commit names."""
-    buckets = config.store.list_folders(TABLES)
-    folders = in_parallel(config.store.list_folders, buckets)
-    return sorted(folder.removeprefix(f"{TABLES}/") for found in folders for folder in found)
-
-
 def iter_waves(folder: str, reach: Reach) -> Iterator[list[CollectedObject]]:
     """Yield the unneeded files of a dataset in waves. Delete all of one wave before the first of the next."""
     if reach.missing:
@@ -227,7 +220,7 @@ def _list_datasets_with_homes(repo_store: RepoStore, branch: BranchName) -> list
     def has_homes(dataset: str) -> bool:
         return any(store.list_folders(f"{TABLES}/{dataset}/tree/{folder}") for folder in home_folders(branch))
 
-    datasets = list_datasets(repo_store.config)
+    datasets = repo_store.config.list_datasets()
     found = in_parallel(has_homes, datasets)
     return [dataset for dataset, is_found in zip(datasets, found, strict=True) if is_found]
 

@@ -18,13 +18,11 @@ from anabranch.errors import (
     RepositoryExistsError,
     RepositoryNotFoundError,
     StorageDeniedError,
-    TableNotFoundError,
 )
-from anabranch.format.arguments import require_names
+from anabranch.format.arguments import require_names, unknown_table
 from anabranch.format.clone.clone import Draft, draft_clone, put_clone, refuse_mixed_stores
 from anabranch.format.clone.relocate import moved_path, relocate_with
 from anabranch.format.home import Home, VersionRef
-from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, Ref, TableKey
 from anabranch.repo.log import clones as clone_log
 from anabranch.repo.log import creation
@@ -66,8 +64,7 @@ def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
     keys = [TableKey.parse(key) for key in wanted]
     for key in keys:
         if key not in tables:
-            hint = suggest(str(key), map(str, tables), "list the tables with `tables()`", by_parts=True)
-            raise TableNotFoundError(f"there is no table '{key}' to clone", hint=hint)
+            raise unknown_table(key, "to clone", tables)
     return {key: tables[key] for key in keys}
 
 
@@ -336,7 +333,10 @@ def relocate_repository(
     clone_log.follow_source(config, lambda path: moved_path(path, moved))
     if mark.root != config.root:
         moved[mark.root] = config.root
-    datasets, reports = _list_datasets(config), []
+    # Also the history tables, and the tables that no commit names: homes of deleted branches and old versions must read
+    # the new location, too.
+    datasets = [*(f"{TABLES}/{dataset}" for dataset in config.list_datasets()), *config.store.list_folders()]
+    datasets, reports = sorted(path for path in datasets if path.endswith(".lance")), []
     for report in iter_in_parallel(lambda path: relocate_with(config.home_at(path), moved), datasets):
         reports.append(report)
         progress(len(reports), len(datasets))
@@ -365,14 +365,6 @@ def _checked(mapping: Mapping[str, str]) -> dict[str, str]:
         if old == new:
             raise InvalidInputError(f"{old!r} is mapped to itself", hint="leave it out of the mapping")
     return checked
-
-
-def _list_datasets(config: RepoConfig) -> list[str]:
-    """Return every dataset below the root: tables and history tables, including those that no commit names."""
-    # From the folders, not from the commits: homes of deleted branches and old versions must also read the new
-    # location.
-    folders = [folder for bucket in config.store.list_folders(TABLES) for folder in config.store.list_folders(bucket)]
-    return sorted(folder for folder in [*folders, *config.store.list_folders()] if folder.endswith(".lance"))
 
 
 def _repair_hints(config: RepoConfig) -> None:

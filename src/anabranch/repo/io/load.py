@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from anabranch.format import staging
 from anabranch.format.arguments import require_names
 from anabranch.format.arrow_types import has_own_types
 from anabranch.format.staging.incoming import as_reader, fit_rows, require_columns
-from anabranch.ids import TableKey, checked_text
+from anabranch.ids import TableKey
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.io.prepared_table import (
     Loaded,
@@ -296,64 +296,65 @@ def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
 # Starting Spark takes seconds. Files of this size and above take longer than that to load in one process.
 _SPARK_FROM_BYTES = 2 << 30
 
-Begin = Callable[[str], Transaction]
+
+def checked_request(
+    key: str,
+    *,
+    mode: str,
+    schema: pa.Schema | Mapping[str, Any] | None,
+    primary_key: Sequence[str] | None,
+    on_bad: str,
+    on_duplicate: str,
+) -> LoadRequest:
+    """Check options as the caller passed them, and return them as a request."""
+    columns, types = checked_schema(schema)
+    if primary_key is not None:
+        require_names(primary_key, "primary_key")
+    return LoadRequest(
+        key=str(TableKey.parse(key)),
+        mode=checked_choice(LoadMode, mode, "the mode"),
+        schema=columns,
+        types=types,
+        primary_key=None if primary_key is None else tuple(primary_key),
+        on_duplicate=checked_choice(OnDuplicate, on_duplicate, "on_duplicate"),
+        on_bad=checked_choice(OnBad, on_bad, "on_bad"),
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions:
-    """The options of `Repository.load` as the caller passed them. `load` checks them."""
-
-    format: str | None
-    mode: str
-    schema: pa.Schema | Mapping[str, Any] | None
-    primary_key: Sequence[str] | None
-    csv: CsvOptions
-    on_bad: str
-    on_duplicate: str
-    engine: str
-    message: str | None
-    storage_options: Mapping[str, str]
-    progress: OnProgress
-
-
-def load(
-    begin: Begin, key: str, source: Any, options: LoadOptions, *, find_loader: Callable[[], Loader | None]
+def load(  # noqa: PLR0913 - the options of `Repository.load` that are about the source
+    begin: Callable[[], Transaction],
+    request: LoadRequest,
+    source: Any,
+    *,
+    file_format: str | None,
+    csv: CsvOptions,
+    engine: str,
+    storage_options: Mapping[str, str],
+    progress: OnProgress,
+    find_loader: Callable[[], Loader | None],
 ) -> LoadReport:
     """Load a source into a table and report what was loaded.
 
-    `begin` starts the transaction for a commit message. It is called after the options and the files are checked.
+    `begin` starts the transaction. It is called after the options and the files are checked.
     """
-    message = f"Load {key}" if options.message is None else checked_text(options.message)
-    schema, types = checked_schema(options.schema)
-    if options.primary_key is not None:
-        require_names(options.primary_key, "primary_key")
-    request = LoadRequest(
-        key=str(TableKey.parse(key)),
-        mode=checked_choice(LoadMode, options.mode, "the mode"),
-        schema=schema,
-        types=types,
-        primary_key=None if options.primary_key is None else tuple(options.primary_key),
-        on_duplicate=checked_choice(OnDuplicate, options.on_duplicate, "on_duplicate"),
-        on_bad=checked_choice(OnBad, options.on_bad, "on_bad"),
-    )
-    engine = checked_choice(Choice, options.engine, "the engine")
-    file_format = None if options.format is None else checked_format(options.format)
+    chosen = checked_choice(Choice, engine, "the engine")
+    checked = None if file_format is None else checked_format(file_format)
     paths = _find_paths(source)
     if paths is None:
-        with begin(message) as tx:
+        with begin() as tx:
             loaded, used = load_frame(tx, request, source, find_loader=find_loader)
         return LoadReport.of(request, loaded, branch=tx.branch, engine=used, commit=tx.published)
-    files = find_files(paths, format=file_format, storage_options=options.storage_options)
+    files = find_files(paths, format=checked, storage_options=storage_options)
     request = replace(request, files=files)
-    csv = options.csv.for_file(files[0].path)
+    csv = csv.for_file(files[0].path)
     # None means the columns of the table.
-    names = csv.columns or (None if schema is None else schema.names)
+    names = csv.columns or (None if request.schema is None else request.schema.names)
     # All files have the format of the first one.
     reading = Reading(format=files[0].format, csv=csv, names=None if names is None else tuple(names))
-    loader = _choose_loader(engine, sum(file.size for file in files), find_loader)
+    loader = _choose_loader(chosen, sum(file.size for file in files), find_loader)
     write = write_rows if loader is None else loader.write
-    with begin(message) as tx:
-        loaded = load_files(tx, request, reading, lambda task: write(task, progress=options.progress))
+    with begin() as tx:
+        loaded = load_files(tx, request, reading, lambda task: write(task, progress=progress))
     used = Choice.LOCAL if loader is None else Choice.SPARK
     return LoadReport.of(request, loaded, branch=tx.branch, engine=used, commit=tx.published)
 

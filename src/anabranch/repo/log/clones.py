@@ -241,7 +241,10 @@ def follow_source(config: RepoConfig, moved: Callable[[str], str]) -> None:
 
 
 def put_attempt(config: RepoConfig, attempt: Attempt) -> None:
-    """Put the entry of an attempt that begins. Earlier attempts can no longer finish."""
+    """Put the next entry of the log of attempts. Raise BusyError if another attempt has begun since.
+
+    After the first entry of an attempt, earlier attempts can no longer finish.
+    """
     registrations = [[each.repository, each.clone_id] for each in attempt.registrations]
     written = {"at": config.clock(), "actor": config.actor}
     data = documents.dump({**asdict(attempt), "registrations": registrations, **written})

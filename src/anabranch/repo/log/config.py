@@ -22,7 +22,7 @@ from anabranch.ids import MAIN, BranchName, new_ulid
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.leases import Leases, steady_seconds
 from anabranch.repo.log.numbered import BRANCHES, RUNS, NumberedLog
-from anabranch.storage import ObjectStore
+from anabranch.storage import ObjectStore, in_parallel
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.options import CLOCK_TOLERANCE, Durability, durability_of
 from anabranch.storage.store import store_time
@@ -108,6 +108,11 @@ class RepoConfig:
             # Runs have their own folder, so that the cost of listing branches does not grow with the number of runs.
             return NumberedLog(self.store, f"{RUNS}/{branch.run_id}")
         return NumberedLog(self.store, f"{BRANCHES}/{branch.segment}")
+
+    def list_datasets(self) -> list[str]:
+        """Return all table folders, named as in table entries. Includes folders of tables that no commit names."""
+        folders = in_parallel(self.store.list_folders, self.store.list_folders(TABLES))
+        return sorted(folder.removeprefix(f"{TABLES}/") for found in folders for folder in found)
 
     def dataset_root(self, dataset: str) -> Home:
         """Return the root home of a dataset, named as in table entries: 'bucket/table.lance'.

@@ -138,7 +138,7 @@ class Heads:
         return entry
 
     def list(self, *, internal: bool = False) -> tuple[LogEntry, ...]:
-        """The newest entry of every branch, deleted ones too, by name; on demand also those of runs and locks."""
+        """The newest entry of every branch, deleted ones too, by name; with `internal` also those of runs and locks."""
         return tuple(self.iter(ALL, internal=internal))
 
     def iter(self, page: NamePage, *, internal: bool = False) -> Iterator[LogEntry]:
@@ -347,7 +347,7 @@ class Heads:
         if newest.state.created_as != entry.state.created_as or newest.state.is_deleted != entry.state.is_deleted:
             return None
         if before is None or (before.state.is_deleted and not entry.state.is_deleted):
-            # The branch should not have come into being. What was written to it comes before the tombstone.
+            # The branch must not exist. What was written to it stays in the log, before the tombstone.
             return self.next_entry(newest, BranchEvent.DELETED, is_deleted=True)
         if self._find_left(entry, newest) is not None:
             return None  # another commit builds on it

@@ -29,8 +29,8 @@ _WORK = BranchName("__work__")
 _WORK_PATH = f"{LEASES}/{_WORK.segment}"
 # A lease is renewed three times while it lasts.
 _RENEWALS = 3
-# A writer whose lease was not renewed for two durations must not publish. Others treat it as dead one duration later,
-# so that the writer always finds out first.
+# A writer whose lease was not renewed for two durations must not publish. For others it expires one duration later, so
+# that the writer always finds out first, also if the store is slow.
 _SILENT_DURATIONS = 2
 _EXPIRED_AFTER = _SILENT_DURATIONS + 1
 # An idle process keeps its renewal thread this long, so that a busy one does not start a thread for each transaction.
@@ -217,7 +217,7 @@ class Leases:
             if any(info.path != lease.path for info in self._list_unexpired(lock)):
                 raise BusyError(
                     f"{doing}, or was until a moment ago by a process that died",
-                    hint=f"try again when it is done, or in {self._expiry_seconds:.0f} s",
+                    hint=f"try again when it is done, or in {self.expiry.total_seconds():.0f} s",
                 )
             yield lease
         finally:
@@ -239,7 +239,7 @@ class Leases:
             except ObjectNotFoundError:
                 continue  # the work has ended
             except CorruptError as err:
-                hint = f"try again in {self._expiry_seconds:.0f} s: by then it is renewed or expired"
+                hint = f"try again in {self.expiry.total_seconds():.0f} s: by then it is renewed or expired"
                 raise CorruptError(err.problem, hint=hint) from err
 
     def _read(self, info: ObjectInfo) -> Work:
@@ -253,11 +253,12 @@ class Leases:
             return Work(began=info.modified - timedelta(seconds=float(age)), held=tuple(map(check_commit_id, held)))
 
     @property
-    def _expiry_seconds(self) -> float:
-        return self.duration.total_seconds() * _EXPIRED_AFTER
+    def expiry(self) -> timedelta:
+        """The time after its last renewal at which a lease expires: its work does not publish any more."""
+        return self.duration * _EXPIRED_AFTER
 
     def _list_unexpired(self, holder: BranchName | None = None) -> tuple[ObjectInfo, ...]:
-        return self._list(within=self.duration * _EXPIRED_AFTER, holder=holder)
+        return self._list(within=self.expiry, holder=holder)
 
     def _list(self, *, within: timedelta, holder: BranchName | None = None) -> tuple[ObjectInfo, ...]:
         """Return the leases of a branch or lock, or all, that were renewed within some time."""

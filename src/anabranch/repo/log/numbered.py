@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import TypeVar
 from urllib.parse import unquote
@@ -55,6 +56,11 @@ class NumberedLog:
 
     def find(self, number: int) -> bytes | None:
         return self.store.find(self.path(number))
+
+    def list_times(self) -> dict[int, datetime]:
+        """Return when each entry was written, by the store's clock."""
+        listed = ((self.number_of(info.path), info.modified) for info in self.store.list(self.folder))
+        return {number: modified for number, modified in listed if number is not None}
 
     def find_head(self) -> tuple[int, bytes] | None:
         """Return the newest entry with its number, or None for a log without entries."""

@@ -270,8 +270,10 @@ def refuse_active_runs(repo_store: RepoStore, name: BranchName) -> None:
     """Refuse to delete or rename a branch that an active run will publish to."""
     # Only leases that are renewed count. A run whose process died would otherwise block the deletion until it is
     # collected.
-    for run_id in repo_store.config.leases.list_alive(name):
-        run, head = repo_store.heads.find(BranchName.of_run(run_id)), repo_store.heads.find(name)
+    run_ids = repo_store.config.leases.list_alive(name)
+    head = repo_store.heads.find(name) if run_ids else None
+    for run_id in run_ids:
+        run = repo_store.heads.find(BranchName.of_run(run_id))
         if run is None or head is None or run.state.is_deleted or run.state.run is None:
             continue
         # A run on an earlier branch of this name can never be published to the present one.

@@ -43,7 +43,11 @@ class TagInfo:
 
 
 def create_tag(repo_store: RepoStore, name: TagName, *, commit_id: str, description: str) -> TagInfo:
-    """Name a commit; a branch that takes the name at the same moment looks after its put, as this does."""
+    """Create a tag.
+
+    It checks for a branch of this name again after its put. A creation of that branch does the same for the tag, so of
+    two concurrent creations at least one fails.
+    """
     _refuse_name_of_branch(repo_store, name)
     before = _find_newest(repo_store, name)
     # A tag does not move, so that an existing one is never replaced: others may rely on what it names.
@@ -114,9 +118,8 @@ def list_tag_names(repo_store: RepoStore, page: NamePage) -> list[str]:
 def list_similar_tags(repo_store: RepoStore, name: str) -> list[str]:
     """List the tags whose names are most like a name, for a hint. It costs one list and reads three tags at most."""
     try:
-        return [
-            tag.name for tag in _read_tags(repo_store, closest(name, list_names(repo_store.config.store, TAGS), n=3))
-        ]
+        alike = closest(name, list_names(repo_store.config.store, TAGS), n=3)
+        return [tag.name for tag in _read_tags(repo_store, alike)]
     except AnabranchError:
         return []  # the error that the hint is for matters more
 
@@ -130,10 +133,9 @@ def iter_tagged_since(repo_store: RepoStore, since: datetime) -> Iterator[TagInf
     """Yield each tag that exists, or existed at some time since then, by the store's clock."""
     for folder in repo_store.config.store.list_folders(TAGS):
         log = NumberedLog(repo_store.config.store, folder)
-        listed = ((log.number_of(info.path), info.modified) for info in repo_store.config.store.list(folder))
-        times = {number: modified for number, modified in listed if number is not None}
+        times = log.list_times()
         for number in sorted(times, reverse=True):
-            tag = _decode_own(log, folder.rpartition("/")[2], number, repo_store.config.store.get(log.path(number)))
+            tag = _decode_own(log, folder.rpartition("/")[2], number, log.store.get(log.path(number)))
             # A tombstone repeats the commit that was tagged until then.
             if not tag.is_deleted or times[number] >= since:
                 yield tag

@@ -4,8 +4,8 @@ Batches of streams are part of it. Each becomes exactly one commit of a branch, 
 repeatedly. The commits are the only record of what was published: each names its query and epoch in its metadata.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, Self, TypeVar
@@ -131,14 +131,12 @@ class EngineAccess:
         target, on_published = self._repository._named(branch), self._repository._on_published
         return Transaction(self._repo_store, branch=target, spec=spec, on_published=on_published)
 
-    @contextmanager
-    def keep_files(self, *, since: float | None = None) -> Iterator[None]:
+    def keep_files(self, *, since: float | None = None) -> AbstractContextManager[object]:
         """Keep garbage collection from files that are written here and published later, maybe by another process.
 
         `since` is when the first of them was written, in seconds of the wall clock.
         """
-        with self._repo_store.config.leases.working(since=since):
-            yield
+        return self._repo_store.config.leases.working(since=since)
 
     def publish_batch(
         self,

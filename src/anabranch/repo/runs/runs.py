@@ -217,14 +217,9 @@ def describe_run(repo_store: RepoStore, entry: LogEntry, list_alive: ListAlive |
 
 def _outcomes_of(checks: Sequence[tuple[str, str]], phase: RunPhase) -> tuple[CheckOutcome, ...]:
     """Return the outcomes of the checks of a run that recorded none."""
-    match phase:
-        # A run is published only if its checks pass. Its process may have died before it recorded that.
-        case RunPhase.PUBLISHED:
-            result = CheckResult.PASSED
-        case RunPhase.FAILED:
-            result = CheckResult.UNKNOWN
-        case _:
-            result = CheckResult.NOT_RUN
+    # A run is published only if its checks pass. Its process may have died before it recorded that.
+    known = {RunPhase.PUBLISHED: CheckResult.PASSED, RunPhase.FAILED: CheckResult.UNKNOWN}
+    result = known.get(phase, CheckResult.NOT_RUN)
     return tuple(CheckOutcome(name=name, sql=sql, result=result) for name, sql in checks)
 
 
@@ -266,7 +261,7 @@ def close_run(
     commit_id: str | None = None,
     outcomes: tuple[CheckOutcome, ...] = (),
 ) -> None:
-    """Record how a run ended, whatever its log contains by now."""
+    """Record how a run ended, whatever other processes have added to its log."""
 
     def ended(newest: LogEntry) -> LogEntry:
         # Decide on the newest entry, not on the one that the caller knows: another process may have put `publishing`

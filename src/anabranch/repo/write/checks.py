@@ -110,11 +110,7 @@ def _require_no_rows(name: str, sql: str, snapshot: Snapshot, query: Query) -> N
     except (InvalidExpressionError, TableNotFoundError) as err:
         raise err.reworded(f"the check {name!r} cannot be run: {err.problem}") from err
     if rows:
-        raise CheckFailedError(
-            f"the check {name!r} found rows, such as {', '.join(map(str, rows))}",
-            hint="correct them, then publish again",
-            details={"check": name},
-        )
+        raise _failed(name, f"found rows, such as {', '.join(map(str, rows))}")
 
 
 def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: Snapshot) -> None:
@@ -124,11 +120,7 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
     except AnabranchError:
         raise
     except Exception as err:
-        raise CheckFailedError(
-            f"the check {name!r} failed: {err!r}",
-            hint="correct the data, then publish again",
-            details={"check": name},
-        ) from err
+        raise _failed(name, f"failed: {err!r}") from err
     if inspect.isawaitable(answer) or inspect.isgenerator(answer):
         # The function has not run yet, so it has checked nothing.
         if inspect.iscoroutine(answer):
@@ -138,9 +130,12 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
             hint="give an ordinary function, not an async one or one that yields",
         )
     if _is_false(answer):
-        raise CheckFailedError(
-            f"the check {name!r} failed", hint="correct the data, then publish again", details={"check": name}
-        )
+        raise _failed(name, "failed")
+
+
+def _failed(name: str, problem: str) -> CheckFailedError:
+    hint = "correct the data, then publish again"
+    return CheckFailedError(f"the check {name!r} {problem}", hint=hint, details={"check": name})
 
 
 def _is_false(answer: object) -> bool:

@@ -148,15 +148,15 @@ def prepare_settlement(
     staged = [(key, entry) for key, entry in written.items() if key not in created]
     prepare = partial(_try_to_prepare, config, settles=head.state.run is None)
     found = in_parallel(prepare, staged, at_a_time=config.tables_at_a_time)
-    prepared = [(*one, key) for one, (key, _) in zip(found, staged, strict=True) if one is not None]
-    manifests = tuple((key, one, manifest) for one, manifest, key in prepared if manifest is not None)
+    prepared = [one for one in found if one is not None]
+    manifests = tuple((key, one, manifest) for key, one, manifest in prepared if manifest is not None)
     if len(prepared) < len(staged):
         # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
         # the whole disk instead of single files.
         Settlement(manifests=manifests).discard()
         config.store.sync_all()
         return Settlement()
-    files = [file for one, _, _ in prepared for file in one.list_new_files()]
+    files = [file for _, one, _ in prepared for file in one.list_new_files()]
     files += [manifest.file for _, _, manifest in manifests if manifest.file is not None]
     for key in created & written.keys():
         files += staging.list_created_files(config.home_of(written[key]), written[key].version)
@@ -165,23 +165,23 @@ def prepare_settlement(
 
 def _try_to_prepare(
     config: RepoConfig, table: tuple[TableKey, TableEntry], *, settles: bool
-) -> tuple[PreparedSettle, PreparedObject | None] | None:
+) -> tuple[TableKey, PreparedSettle, PreparedObject | None] | None:
     """Prepare one table; None if that is not possible now."""
-    entry = table[1]
+    key, entry = table
     try:
         home = config.home_of(entry)
         prepared = staging.prepare_settle(home, entry.version, expected_head=entry.head)
         # If other commits were settled since, only the branch knows which version is the newest: `settle_published`.
         if not settles or prepared.made is None or prepared.number > entry.head + 1:
-            return prepared, None
-        return prepared, home.store().prepare(home.manifest_path(prepared.number), prepared.made.data)
+            return key, prepared, None
+        return key, prepared, home.store().prepare(home.manifest_path(prepared.number), prepared.made.data)
     except AnabranchError:
         return None
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One change on its way to a branch, made again on each head that another writer puts first (see `publish`)."""
+    """One change to publish. It is made again on each head that another writer puts first (see `publish`)."""
 
     repo_store: RepoStore
     expected: LogEntry
@@ -270,7 +270,7 @@ class Attempt:
         if spec.freezes:
             event, mode, own = BranchEvent.FROZEN, BranchMode.PINNED, ()
         elif state.run is not None or state.is_live:
-            # The tables that the branch or run has changed by now.
+            # The tables that the branch or run has changed, with this commit.
             own = tuple(sorted({*own} - spec.released | {*changes}))
         at = record.commit.created_at
         return repo_store.heads.next_entry(head, event, at=at, head=record, mode=mode, own=own)

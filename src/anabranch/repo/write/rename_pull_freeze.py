@@ -14,10 +14,9 @@ from anabranch.errors import (
     BusyError,
     ExternalWriteError,
     InvalidInputError,
-    TableNotFoundError,
     WriteConflictError,
 )
-from anabranch.hints import suggest
+from anabranch.format.arguments import unknown_table
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import (
@@ -61,7 +60,7 @@ class _OvertakenError(BusyError):
 
 
 def _refuse_external_writes(repo_store: RepoStore, branch: BranchName) -> None:
-    """Refuse to leave homes with writes of other tools: the new name gets homes of its own with the next writes."""
+    """Refuse to rename a branch with external writes: later writes go to the homes of the new name."""
     settle_head(repo_store, branch)
     for write in list_external_writes(repo_store, branch):
         called = f"'{write.table}', branch='{branch}'"
@@ -133,7 +132,7 @@ def _hint_for_taken(repo_store: RepoStore, head: LogEntry, new: BranchName) -> s
 
 
 def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Published | None:
-    """Make a table follow its source again; return None if the branch has no copy of its own.
+    """Make a table follow its source again; return None if the branch has no copy of it.
 
     A live branch drops its copy and shows main's. A pinned one takes the table as its parent has it now.
     """
@@ -160,11 +159,8 @@ def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Publ
 def _require(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> None:
     shown = View.now(repo_store, entry)
     if shown.find_table(repo_store.commits, key) is None:
-        known = map(str, shown.tables(repo_store.commits))
-        raise TableNotFoundError(
-            f"there is no table '{key}' on branch '{entry.branch}' nor where it would be pulled from",
-            hint=suggest(str(key), known, "list the tables with `tables()`", by_parts=True),
-        )
+        where = f"on branch '{entry.branch}', nor where it would be pulled from"
+        raise unknown_table(key, where, shown.tables(repo_store.commits))
 
 
 def _require_live(entry: LogEntry) -> Changes:

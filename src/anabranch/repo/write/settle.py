@@ -70,7 +70,7 @@ def settle_published(repo_store: RepoStore, branch: BranchName, changes: Changes
 def _try_to_settle(
     repo_store: RepoStore, branch: BranchName, table: tuple[TableKey, TableEntry]
 ) -> bool | ExternalWrite:
-    """Settle one table; return whether that succeeded, or the external write that is in the way."""
+    """Settle one table; return whether that succeeded, or the external write that prevents it."""
     key, entry = table
     try:
         home = repo_store.config.home_of(entry)

@@ -114,7 +114,7 @@ def append_copied_step(staged_table: StagedTable, *, rows: pa.Table, may_exist: 
 
 
 def append_step(version_ref: VersionRef, data: Any, *, primary_key: Sequence[str], may_exist: bool) -> Step:
-    """Stage new rows, with good keys that are not in the table; `may_exist` leaves the last part to the caller."""
+    """Stage new rows. Refuse keys that are null, repeated or, unless `may_exist`, in the table already."""
     in_memory = isinstance(data, pa.Table)
     if in_memory:
         check_appended(version_ref, data, primary_key=primary_key, may_exist=may_exist)  # before anything is written
@@ -202,7 +202,7 @@ def upsert_fragments_step(
 
 
 def overwrite_step(version_ref: VersionRef, data: Any, *, unique_by: Sequence[str]) -> Step:
-    """Stage other rows instead of all there are, and other columns if the data has them, with the same indices."""
+    """Stage a replacement of all rows, and of the columns if the data has others, with the same indices."""
     in_memory = isinstance(data, pa.Table)
     if in_memory and unique_by:
         staging.refuse_repeated(KeyRows.of_table(data, unique_by))  # before anything is written
@@ -225,10 +225,10 @@ def overwrite_fragments_step(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenChange:
-    """Rows of a version that are to go, by their addresses in it, and written rows that are to come.
+    """Rows of a version to remove, by their addresses in it, and written rows to add.
 
-    `moved` rows keep the ids of rows that go, `fresh` ones are new. `may_repeat_keys`: some bring a key which
-    another row may have.
+    `moved` rows keep the ids of removed rows, `fresh` ones are new. With `may_repeat_keys`, some added rows may have
+    the key of another row.
     """
 
     read: VersionRef

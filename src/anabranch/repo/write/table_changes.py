@@ -58,7 +58,7 @@ class TableChanges(ABC):
 
     @atomic
     def drop_table(self, table: str) -> None:
-        """Take a table away from the branch; older commits keep it.
+        """Drop a table from the branch. Older commits keep it.
 
         >>> with repo.transaction() as tx:
         ...     tx.drop_table("shop.orders")
@@ -128,7 +128,7 @@ class TableChanges(ABC):
 
     @atomic
     def set_primary_key(self, table: str, columns: Sequence[str]) -> None:
-        """Make these columns the key, none of them for no key; refused where rows have nulls or repeat one.
+        """Make these columns the primary key; no columns remove it. Refused if rows have nulls in them or repeat a key.
 
         >>> with repo.transaction() as tx:
         ...     tx.set_primary_key("shop.orders", ["id", "item"])
@@ -241,7 +241,7 @@ def drop_columns(staged_table: StagedTable, columns: Sequence[str]) -> StagedTab
 
 
 def set_primary_key(staged_table: StagedTable, columns: Sequence[str]) -> StagedTable:
-    """No data is written; the rows must be a table of this key already."""
+    """Set the primary key. No data is written: the rows must have unique keys already."""
     check_primary_key(staged_table.key, staged_table.version_ref.schema, columns)
     # The rows are a table of this key already, so that they need not be read.
     if tuple(columns) == staged_table.primary_key:
@@ -265,7 +265,7 @@ def drop_index(staged_table: StagedTable, name: str) -> StagedTable:
 def compact(
     staged_table: StagedTable, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None
 ) -> StagedTable:
-    """The rows stay, so that it means the same on any other version."""
+    """Rewrite small fragments as larger ones. The rows stay, so that it means the same on any other version."""
     checked_number(target_rows_per_fragment, "target_rows_per_fragment", hint="pass a number of rows")
 
     def compacted(version_ref: VersionRef) -> VersionRef:
@@ -295,7 +295,7 @@ def with_fitting_defaults(staged_table: StagedTable, columns: Iterable[str]) -> 
 
 
 def require_where(where: str | None, what: str) -> str:
-    """Refuse a change of rows that does not name its rows: it is more often a mistake than a wish."""
+    """Refuse a change of rows without a predicate: it is more often a mistake than intended."""
     if where is None:
         raise InvalidExpressionError(
             f"the {what} has no predicate",

@@ -16,11 +16,11 @@ from typing import Any, ParamSpec, TypeVar
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from anabranch.errors import InvalidInputError, TableExistsError, TableNotFoundError, WriteConflictError
+from anabranch.errors import InvalidInputError, TableExistsError, WriteConflictError
+from anabranch.format.arguments import unknown_table
 from anabranch.format.arrow_types import has_own_types
 from anabranch.format.staging import VersionRef
 from anabranch.format.staging.incoming import as_reader
-from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEntry, TableMap
@@ -118,7 +118,7 @@ class WriteSet:
         return VersionRef(home=self._repo_store.config.home_of(entry), version=entry.version), entry.primary_key
 
     def schema_for(self, key: TableKey, data: object) -> pa.Schema | None:
-        """Return the columns of a table for data that has no types of its own, else None."""
+        """Return the schema of a table for data without types, else None."""
         return None if has_own_types(data) else self.base_of(key)[0].schema
 
     def read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
@@ -167,15 +167,8 @@ class WriteSet:
         # A changed table without an entry was dropped.
         entry = None if key in self._changed else self._repo_store.commits.find_table(self._before, key)
         if entry is None:
-            raise TableNotFoundError(
-                f"there is no table '{key}' on branch '{self.head.branch}'",
-                hint=suggest(
-                    str(key),
-                    map(str, self.table_keys()),
-                    "create it, or list the tables with `tables()`",
-                    by_parts=True,
-                ),
-            )
+            hint = "create it, or list the tables with `tables()`"
+            raise unknown_table(key, f"on branch '{self.head.branch}'", self.table_keys(), hint)
         return entry
 
     def put(self, key: TableKey, staged_table: StagedTable | None) -> None:
@@ -313,7 +306,7 @@ WriterKey = tuple[str, BranchName, TableKey]
 
 # Longer than most transactions take. After that, staging beside the holder costs only work that may be lost.
 _PATIENCE_SECONDS = 10.0
-# How often a waiting writer checks whether the holder was dropped, which notifies no one.
+# How often a waiting writer checks whether the holder was dropped. A dropped holder does not notify it.
 _POLL_SECONDS = 0.1
 
 
@@ -383,9 +376,9 @@ _LOCK = "_lock"
 
 
 def atomic(method: Callable[P, R]) -> Callable[P, R]:
-    """Let one thread at a time run the atomic methods of an object; others wait.
+    """Run the atomic methods of an object in one thread at a time. Other threads wait.
 
-    The object keeps an RLock as `_lock`, so that a method may call another one.
+    The object has an RLock `_lock`, so that an atomic method may call another one.
     """
 
     @wraps(method)
