@@ -16,15 +16,7 @@ from anabranch.server.database import Database, Insert
 from anabranch.server.projects import Intent, IntentKind, ProjectRows
 from anabranch.server.service import open_service, rebuild_metadata
 from anabranch.server.settings import Settings
-from tests.server.conftest import (
-    Project,
-    Running,
-    new_project,
-    ok,
-    process,
-    refused,
-    serving,
-)
+from tests.server.conftest import Project, Running, new_project, ok, process, refused, serving
 
 
 def test_data_that_another_process_serves_are_refused(served: Running) -> None:

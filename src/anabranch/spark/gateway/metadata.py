@@ -27,13 +27,7 @@ from anabranch.spark.change_feed import (
     plan_pieces,
     read_pieces,
 )
-from anabranch.spark.gateway.requests import (
-    Request,
-    TableName,
-    columns_of,
-    split_from_json,
-    values_of,
-)
+from anabranch.spark.gateway.requests import Request, TableName, columns_of, split_from_json, values_of
 from anabranch.spark.options import FeedOptions, TableLocation
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 

@@ -21,10 +21,7 @@ from anabranch.format.splits import Order, Selection, plan_splits, read_split, s
 from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN
 from anabranch.repo.repository import Repository
-from anabranch.spark.gateway.requests import (
-    Request,
-    split_from_json,
-)
+from anabranch.spark.gateway.requests import Request, split_from_json
 from anabranch.spark.options import (
     ReadOptions,
     asks_for_changes,

@@ -23,13 +23,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch, table_writes
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable, WrittenChange
-from anabranch.spark.gateway.requests import (
-    Request,
-    branch_of,
-    name_of,
-    schema_from_text,
-    schema_to_text,
-)
+from anabranch.spark.gateway.requests import Request, branch_of, name_of, schema_from_text, schema_to_text
 from anabranch.spark.gateway.scans import push_predicate
 from anabranch.spark.gateway.tables import TableDefinition, parse_definition
 from anabranch.spark.options import version_ref_from_json, version_ref_to_json
