@@ -138,7 +138,9 @@ class WriteOptions:
         location = TableLocation.parse(options, known=_WRITING)
         is_upsert = _flag("upsert", options.get("upsert", "false"))
         if is_overwrite and is_upsert:
-            raise InvalidInputError("an upsert keeps the other rows", hint="use the mode 'append' with it")
+            raise InvalidInputError(
+                "an upsert keeps the other rows", hint="use the mode 'append', or the output mode 'append' of a stream"
+            )
         return cls(
             location=location,
             branch=options.get("branch", MAIN),
