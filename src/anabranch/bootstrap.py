@@ -108,7 +108,7 @@ def doctor(
 
 
 def _is_repository(root: str, options: Mapping[str, str]) -> bool:
-    """Whether a location holds a repository. If its marker file is lost, the folders of its logs count."""
+    """Return whether a location holds a repository. If its marker file is lost, the folders of its logs count."""
     store = open_store(root, options)
     # Both have a folder `_versions`. That of a repository holds folders, the logs of its branches; that of a Lance
     # dataset holds files, its manifests.

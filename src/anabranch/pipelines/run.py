@@ -53,14 +53,14 @@ _TAIL = re.compile(r"\s*(?:SQLSTATE: \w+|;?\s*line \d+,? pos \d+|\(TID \d+\)).*$
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLog:
-    """What a failed step of a run left behind."""
+    """The log of a failed step of a run."""
 
     output: str
     uri: str
 
 
 def failed(repo: "Repository", run_id: str, output: Output, error: BaseException) -> StepFailedError:
-    """The error to raise instead of what a step raised; its whole text is kept in the repository."""
+    """Return the error to raise for a failed step, and write the whole text of its error to a log in the repository."""
     problem = f"{output.location}: building '{output.key}' failed: {reason_of(error)}"
     path = f"{_FOLDER}/{run_id}/{output.key}.log"
     try:
@@ -81,7 +81,7 @@ def check_failed(checks: Sequence[DeclaredCheck], error: CheckFailedError) -> Ch
 
 
 def list_logs(repo: "Repository", run_id: str) -> tuple[RunLog, ...]:
-    """The logs of the steps of a run that failed."""
+    """Return the logs of the failed steps of a run."""
     found = open_store(repo.uri, repo.storage_options).list(f"{_FOLDER}/{run_id}")
     logs = [
         RunLog(output=info.path.rpartition("/")[2].removesuffix(".log"), uri=join_uri(repo.uri, info.path))

@@ -53,7 +53,7 @@ class Statement:
     uses: tuple[_Use, ...]
 
     def over(self, views: Mapping[str, str]) -> str:
-        """The same text with each table spelled as its view; nothing else of it changes."""
+        """Return the text with each table replaced by its view."""
         text = self.text
         # From the end to the beginning, so that the positions of the other parts stay valid.
         for use in sorted(self.uses, key=lambda each: -each.start):
@@ -152,7 +152,7 @@ def _parse(text: str) -> exp.Query:
 
 
 def _is_other(table: exp.Table, common: set[str]) -> bool:
-    """Whether it is a function that makes rows, or the name of a common table expression."""
+    """Return whether a table of a statement is a table function, or the name of a common table expression."""
     if not isinstance(table.this, exp.Identifier):
         if table.name.lower() == "identifier" or getattr(table.this, "name", "").lower() == "identifier":
             raise StatementError("IDENTIFIER(...) hides which table is read", hint="write the table's name")
@@ -171,7 +171,7 @@ def _use_of(table: exp.Table) -> _Use:
 
 
 def _iter_buckets(tree: exp.Query, keys: Collection[str | None]) -> Iterator[_Use]:
-    """Where columns are called by the whole name of a table, whose last part alone is known to the views."""
+    """Yield the buckets in names of columns such as `bucket.table.column`: a view is only known as `table`."""
     for column in tree.find_all(exp.Column):
         bucket, table = column.args.get("db"), column.args.get("table")
         if bucket is not None and table is not None and f"{bucket.name}.{table.name}" in keys:

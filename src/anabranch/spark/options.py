@@ -88,7 +88,7 @@ class ReadOptions:
 
 
 def asks_for_changes(options: Mapping[str, str]) -> bool:
-    """Whether the changes of a table are to be read, and not its rows."""
+    """Return whether options ask for the changes of a table, and not for its rows."""
     return not _FEED.isdisjoint(options)
 
 
@@ -171,7 +171,7 @@ def with_lent_options(options: Mapping[str, str], lent: Mapping[str, Mapping[str
 
 
 def pinned_options(repository: Repository, table: Table) -> dict[str, str]:
-    """What lets Spark read one table exactly as a snapshot has it."""
+    """Return the options with which Spark reads a table exactly as a snapshot has it."""
     version_ref = version_ref_to_json(table.version_ref)
     return {"repo": repository.uri, "path": table.key, _VERSION_REF: json.dumps(version_ref)}
 

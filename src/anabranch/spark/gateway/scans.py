@@ -272,7 +272,7 @@ def _text_match(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -
 
 
 def _column(found: Mapping[str, Any], schema: pa.Schema) -> tuple[str, pa.DataType]:
-    """A column, or a field inside a struct, as SQL, with its type."""
+    """Return the SQL and the type of a column, or of a field inside a struct."""
     if found["op"] != "column":
         raise _CannotPushError
     kind: pa.DataType = pa.struct(list(schema))
