@@ -203,7 +203,7 @@ def _restore(root: str, storage_options: Mapping[str, str], actor: str | None, m
 
 
 def _load_engine() -> SqlEngine:
-    # DuckDB takes a while to load, and few need it.
+    # DuckDB takes a while to load, and few calls need it.
     from anabranch.duck.engine import default_engine
 
     return default_engine()
@@ -232,7 +232,7 @@ def _find_large_comparer() -> "LargeComparer | None":
 
 
 def _load_rewriter() -> "Rewriter":
-    # Spark is loaded, and started, only for those who ask for it.
+    # Spark is loaded and started only if a call asks for it.
     from anabranch.spark.tasks import SparkRewriter
 
     return SparkRewriter()

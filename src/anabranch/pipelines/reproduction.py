@@ -67,7 +67,7 @@ def get_record(commit: GraphCommit) -> PipelineRecord:
     record = PipelineRecord.find(commit.metadata)
     if record is None or record.input is None or not record.outputs:
         raise InvalidInputError(
-            f"commit {commit.graph_commit_id} was made by no pipeline", hint="name a commit that 'run FILE' made"
+            f"commit {commit.graph_commit_id} was not made by a pipeline", hint="name a commit that 'run FILE' made"
         )
     return record
 
@@ -95,7 +95,7 @@ def reproduce(
     name = branch or _free_name(repo, commit)
     repo.branch_create_from(begun.id, name, description=f"What {commit.graph_commit_id} made, made again")
     plan = plan_pipeline(pipeline, repo, branch=name, parameters=record.parameters, selection=selection)
-    # How fresh the data was then has been checked; by now it is older.
+    # Without the checks of freshness, which the recorded run has passed: the data is older now.
     plan = replace(plan, checks=tuple(check for check in plan.checks if not check.depends_on_time))
     done = run_plan(plan, repo, replace(manner, message=f"Reproduce {commit.graph_commit_id}"))
     return Reproduction(

@@ -74,7 +74,7 @@ def failed(repo: "Repository", run_id: str, output: Output, error: BaseException
 
 
 def check_failed(checks: Sequence[DeclaredCheck], error: CheckFailedError) -> CheckFailedError:
-    """Return the error to raise instead of a failed check's own: a run of a pipeline is over, and has to run again."""
+    """Return the error to raise for a failed check. Its hint is to run again: the run of the pipeline has ended."""
     location = next((f"{check.location}: " for check in checks if check.name == error.details.get("check")), "")
     hint = "correct the data, the model or the check, and run again; nothing was published"
     return CheckFailedError(f"{location}{error.problem}", hint=hint, details=error.details)
@@ -194,7 +194,7 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
 def _prepare_builders(
     plan: Plan, repo: "Repository", manner: Manner
 ) -> Callable[[Run, Mapping[str, GraphCommit]], dict[Engine, Builder]]:
-    """Start the engines that the plan needs; Spark is neither imported nor started for DuckDB alone."""
+    """Start the engines that the plan needs. A plan for DuckDB alone neither imports nor starts Spark."""
     spark: SparkSession | None = None
     if any(step.output.engine is Engine.SPARK for step in plan.steps):
         spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)

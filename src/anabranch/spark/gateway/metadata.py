@@ -202,7 +202,7 @@ def plan_stream(request: Request) -> dict[str, Any]:
 
 
 def _follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
-    """Return who follows the stream of a request: one for all its batches, because it knows what it has searched."""
+    """Return the follower of the stream of a request. All batches share it, because it caches what it has searched."""
     key = json.dumps([request["repo"], request["metadata"], request["options"]], sort_keys=True)
     with _FOLLOWERS_LOCK:
         if key not in _FOLLOWERS:
