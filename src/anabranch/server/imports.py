@@ -178,8 +178,11 @@ class Imports:
 
     def _import(self, order: ImportOrder, job: Job, report: Report) -> Mapping[str, Any]:
         branch = order.branch
-        # In the job and not in the request: unpacking takes long, and needs one of the few job threads anyway.
         kind = format_of(order.options.format, order.upload)
+        # A stripe of an ORC file is read as a whole, and nothing limits what it unpacks to.
+        if kind.value not in list(RowFormat):
+            raise InvalidInputError(f"the service does not import {kind} files", hint="send CSV, JSON or Parquet")
+        # In the job and not in the request: unpacking takes long, and needs one of the few job threads anyway.
         _check_unpacked_size(order.upload, kind, self._limits)
         with collect_warnings() as warnings:
             loaded = retried(lambda: self._load(order, kind, job, report), seconds=self._limits.job_retry_seconds)
