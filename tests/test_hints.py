@@ -12,7 +12,7 @@ from scripts.reference.commands import commands
 
 import anabranch as ab
 from anabranch import errors
-from anabranch.hints import METHODS, Door, code_in, words_at
+from anabranch.hints import _CODE, METHODS, Door, words_at
 from tests.test_public_words import WORDS
 
 ROOT = Path(ab.__file__).parent
@@ -168,7 +168,8 @@ def test_no_text_names_internal_classes() -> None:
 
 
 def spans() -> list[str]:
-    return sorted({code for text in constants() for code in code_in(text.template.replace("{!r}", "'x'"))})
+    templates = (text.template.replace("{!r}", "'x'") for text in constants())
+    return sorted({found[0].strip("`") for template in templates for found in _CODE.finditer(template)})
 
 
 def test_every_method_in_a_hint_exists_in_python_and_as_a_command() -> None:

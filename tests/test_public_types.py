@@ -1,5 +1,6 @@
 """Everything that a public method returns can be imported from `anabranch` or `anabranch.types`."""
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -42,6 +43,15 @@ def test_names_of_types_are_sorted_and_importable() -> None:
         assert inspect.isclass(getattr(ab.types, name)), name
     assert not hasattr(ab.types, "NoSuchType")
     assert not {*dir(ab.types)} & {*ab.__all__}, "one place for each name"
+
+
+def test_type_checkers_know_each_type() -> None:
+    """A name that is only found by `__getattr__` is of the type Any for them."""
+    tree = ast.parse(inspect.getsource(ab.types))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = {each.name for node in ast.walk(block) if isinstance(node, ast.ImportFrom) for each in node.names}
+    assigned = {ast.unparse(node.targets[0]) for node in block.body if isinstance(node, ast.Assign)}
+    assert {*dir(ab.types)} - imported - assigned == set()
 
 
 def test_all_errors_are_importable_from_the_package() -> None:

@@ -108,7 +108,7 @@ def doctor(
 
 
 def _is_repository(root: str, options: Mapping[str, str]) -> bool:
-    """Whether a location holds a repository. If its marker file is lost, the folders of its logs count."""
+    """Return whether a location holds a repository. If its marker file is lost, the folders of its logs count."""
     store = open_store(root, options)
     # Both have a folder `_versions`. That of a repository holds folders, the logs of its branches; that of a Lance
     # dataset holds files, its manifests.
@@ -203,7 +203,7 @@ def _restore(root: str, storage_options: Mapping[str, str], actor: str | None, m
 
 
 def _load_engine() -> SqlEngine:
-    # DuckDB takes a while to load, and few need it.
+    # DuckDB takes a while to load, and few calls need it.
     from anabranch.duck.engine import default_engine
 
     return default_engine()
@@ -232,7 +232,7 @@ def _find_large_comparer() -> "LargeComparer | None":
 
 
 def _load_rewriter() -> "Rewriter":
-    # Spark is loaded, and started, only for those who ask for it.
+    # Spark is loaded and started only if a call asks for it.
     from anabranch.spark.tasks import SparkRewriter
 
     return SparkRewriter()

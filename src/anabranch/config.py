@@ -131,7 +131,7 @@ def new_repository_settings(
 
 
 def find_memory(folder: Path) -> Memory | None:
-    """What the folder or the nearest one above it remembers."""
+    """Return what the folder, or the nearest one above it that has a memory file, remembers."""
     for location in (folder, *folder.parents):
         file = location / MEMORY_FILE
         try:
@@ -268,7 +268,7 @@ def _read_config(file: Path) -> dict[str, str]:
 
 
 def overriding_variables(memory: Memory, *, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The variables that name something else than the folder remembers, and win over it."""
+    """Return the variables that override what the folder remembers."""
     # The repository is normalised before it is compared: a relative path may name the same one.
     location, branch = environment.get(REPOSITORY_VARIABLE), environment.get(BRANCH_VARIABLE)
     found = [REPOSITORY_VARIABLE] if location and _normalise(location) != memory.repository else []

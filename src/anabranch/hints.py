@@ -106,11 +106,6 @@ _CODE = re.compile(r"`([A-Za-z_.]+)(?:=([^`]*)|\(([^`]*)\))?`")
 _ENUMERATION = re.compile(r"`[^`]+`(?:(?:, | and | or )`[^`]+`)+")
 
 
-def code_in(hint: str) -> list[str]:
-    """List the code of a hint, without its backticks."""
-    return [found[0][1:-1] for found in _CODE.finditer(hint)]
-
-
 def words_at(door: Door, hint: str) -> str:
     """Return a hint with its code in the words of a door."""
     return _translate_all(door, _ENUMERATION.sub(lambda found: _without_repetition(door, found[0]), hint))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anabranch.format.bases import BaseUsage as BaseUsage
     from anabranch.format.bases import StorageReport as StorageReport
     from anabranch.format.bases import Usage as Usage
+    from anabranch.format.clone import holds as _holds
     from anabranch.format.clone.holds import DroppedClone as DroppedClone
     from anabranch.format.clone.relocate import HoldChange as HoldChange
     from anabranch.format.clone.relocate import HoldOutcome as HoldOutcome
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from anabranch.format.layout.listing import LayoutKind as LayoutKind
     from anabranch.format.layout.listing import Total as Total
     from anabranch.format.layout.manifest import BasePath as BasePath
+    from anabranch.format.refs import refs as _refs
     from anabranch.format.refs.branches import DeletedBranch as DeletedBranch
     from anabranch.format.refs.ref_files import RefList as RefList
     from anabranch.format.refs.ref_files import UnreadableRef as UnreadableRef
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from anabranch.format.tiering import BaseRemoval as BaseRemoval
     from anabranch.format.tiering import MoveReport as MoveReport
     from anabranch.ids import TableKey as TableKey
+    from anabranch.pipelines import plan as _pipeline_plan
     from anabranch.pipelines.backfill import Backfill as Backfill
     from anabranch.pipelines.backfill import BackfillProgress as BackfillProgress
     from anabranch.pipelines.provenance import BuiltOutput as BuiltOutput
@@ -100,11 +103,23 @@ if TYPE_CHECKING:
     from anabranch.repo.refs.reset_and_undo import Movement as Movement
     from anabranch.repo.refs.tags import TagInfo as TagInfo
     from anabranch.repo.runs.runs import RunInfo as RunInfo
+    from anabranch.repo.schema import plan as _schema_plan
+    from anabranch.repo.schema import state as _schema_state
     from anabranch.repo.schema.apply import SchemaApplied as SchemaApplied
     from anabranch.repo.schema.apply import SchemaPlan as SchemaPlan
     from anabranch.repo.schema.state import SchemaState as SchemaState
     from anabranch.repo.schema.state import TableSchema as TableSchema
     from anabranch.repo.write.settle import ExternalWrite as ExternalWrite
+
+    # An import under another name exports nothing, so these are assigned.
+    DatasetBranchInfo = _refs.BranchInfo
+    DatasetCloneInfo = _holds.CloneInfo
+    DatasetTagInfo = _refs.TagInfo
+    PipelinePlan = _pipeline_plan.Plan
+    PipelineStep = _pipeline_plan.Step
+    SchemaColumn = _schema_state.Column
+    SchemaIndex = _schema_state.Index
+    SchemaStep = _schema_plan.Step
 
 # The names by module: NAME, or NAME=ATTRIBUTE if it has another name there.
 _NAMES = {

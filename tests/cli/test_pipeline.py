@@ -93,8 +93,8 @@ def test_people_read_the_plan_as_a_table(cli: Run, lake: ab.Repository, file: st
         (["--reproduce", "main", "--param", "least=2"], "invalid_input", "--param and --reproduce do not go together"),
         (["--reproduce", "main", "--only", "out.dear"], "invalid_input", "--only and --reproduce do not go together"),
         (["--reproduce", "main", "--dry-run"], "invalid_input", "--dry-run and --reproduce do not go together"),
-        (["--reproduce", "main"], "invalid_input", "was made by no pipeline"),
-        (["prices.py", "--reproduce", "main"], "invalid_input", "was made by no pipeline"),
+        (["--reproduce", "main"], "invalid_input", "was not made by a pipeline"),
+        (["prices.py", "--reproduce", "main"], "invalid_input", "was not made by a pipeline"),
     ],
 )
 def test_what_cannot_be_run_reports_why(

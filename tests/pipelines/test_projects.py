@@ -82,7 +82,7 @@ BAD_PROJECTS = {
     "SQL that does not parse": bad("SELECT id\nFROM bronze.orders\nWHERE (id", 3, "syntax error"),
     "SQL that writes": bad("DELETE FROM bronze.orders", 1, "DELETE is not allowed"),
     "a template": bad("SELECT *\nFROM {{ ref('orders') }}", 2, 'near "{"'),
-    "another ref": bad("SELECT * FROM bronze.orders AT 'main~1'", 1, "'bronze.orders' is asked for as of 'main~1'"),
+    "another ref": bad("SELECT * FROM bronze.orders AT 'main~1'", 1, "'bronze.orders' is read as of 'main~1'"),
     "a table without a bucket": bad("SELECT *\nFROM orders", 2, "table name 'orders'"),
     "an unknown parameter": bad("SELECT $since AS day", 1, "the SQL names the parameter '$since'"),
     "a parameter of Spark's SQL": bad("SELECT :since AS day", 1, 'syntax error at or near ":"'),

@@ -103,7 +103,7 @@ def test_what_no_pipeline_made_cannot_be_done_again(lake: ab.Repository, recorde
     branches = [branch.name for branch in lake.branch_list()]
     code, found = anabranch("pipeline", "run", "--reproduce", "dev", "--repo", lake.uri)
     assert (code, found["error"]["code"]) == (2, "invalid_input")
-    with pytest.raises(InvalidInputError, match="was made by no pipeline"):
+    with pytest.raises(InvalidInputError, match="was not made by a pipeline"):
         ab.Pipeline.recorded(lake, "main")
     store, path = open_store(lake.uri), f"_pipelines/{lake.get_commit(recorded).metadata['pipeline.source_hash']}.py"
     text = store.get(path)

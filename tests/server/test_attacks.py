@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
@@ -214,11 +215,24 @@ def test_parquet_that_unpacks_to_too_much_is_refused(hasty: Running) -> None:
         texts = pa.DictionaryArray.from_arrays(indices, long)
         bomb = pa.table({"id": ids, "v": texts})
         nested = pa.table({"id": ids, "v": pa.ListArray.from_arrays(pa.array(range(len(ids) + 1), pa.int32()), texts)})
-        for rows in (bomb, nested):
+        # One byte that is not UTF-8, which DuckDB refuses to read and Arrow does not.
+        broken = pa.DictionaryArray.from_arrays(indices, pa.array([b"x" * 100_000 + b"\xff"]).view(pa.string()))
+        for rows in (bomb, nested, pa.table({"id": ids, "v": broken})):
             found = refused(import_parquet(project, rows), 413, "too_large")
             assert "'rows.parquet'" in found["message"]
         assert project.ids() == [1, 2, 3]
         assert ok(import_parquet(project, bomb.slice(0, 5)))["table_row_count"] == 5
+
+
+def test_format_that_unpacks_without_a_limit_is_refused(hasty: Running) -> None:
+    """A few hundred bytes of ORC are 200 MB of rows in one stripe, which is read as a whole."""
+    with hasty.client() as client:
+        project, file = new_project(client), io.BytesIO()
+        bomb = pa.table({"id": range(2_000), "v": ["x" * 100_000] * 2_000})
+        orc.write_table(bomb, file, compression="zstd", dictionary_key_size_threshold=1.0)
+        sent = {"file": ("rows.orc", file.getvalue())}
+        refused(project.client.post(f"{project.table()}/import", files=sent), 400, "invalid_input")
+        assert project.ids() == [1, 2, 3]
 
 
 def import_parquet(project: Project, rows: pa.Table) -> httpx.Response:

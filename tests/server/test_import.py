@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch.server.files import FileRows
-from anabranch.server.jobs import JobRows
+from anabranch.server.files import Files
+from anabranch.server.jobs import Jobs
 from anabranch.server.settings import Limits
 from tests.server.conftest import Project, Running, new_project, ok, refused, serving
 
@@ -299,8 +299,8 @@ def test_the_file_of_a_request_that_timed_out_is_whole_or_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: str
 ) -> None:
     """The thread that records the file, or the job that imports it, continues after the request has ended."""
-    rows_of, reached, answered = FileRows if route == "files" else JobRows, threading.Event(), threading.Event()
-    insert = rows_of.insert
+    part, reached, answered = Files if route == "files" else Jobs, threading.Event(), threading.Event()
+    insert = part._insert
 
     def insert_late(*args: Any) -> None:
         reached.set()
@@ -311,7 +311,7 @@ def test_the_file_of_a_request_that_timed_out_is_whole_or_gone(
         made = new_project(client)
     with serving(tmp_path, limits=Limits(request_seconds=3.0)) as running, running.client() as client:
         project = Project(client, made.id)
-        monkeypatch.setattr(rows_of, "insert", insert_late)
+        monkeypatch.setattr(part, "_insert", insert_late)
         path = f"{project.path}/files" if route == "files" else f"{project.table()}/import"
         refused(client.post(path, files={"file": ("a.csv", b"id,v\n7,seven\n")}), 408, "too_slow")
         assert reached.is_set()

@@ -16,15 +16,7 @@ from anabranch.server.database import Database, Insert
 from anabranch.server.projects import Intent, IntentKind, ProjectRows
 from anabranch.server.service import open_service, rebuild_metadata
 from anabranch.server.settings import Settings
-from tests.server.conftest import (
-    Project,
-    Running,
-    new_project,
-    ok,
-    process,
-    refused,
-    serving,
-)
+from tests.server.conftest import Project, Running, new_project, ok, process, refused, serving
 
 
 def test_data_that_another_process_serves_are_refused(served: Running) -> None:
@@ -176,7 +168,7 @@ def test_inserts_of_waiting_writes_become_one_statement(tmp_path: Path) -> None:
                     [Insert("projects", {"id": "q", "name": "q"})],
                 )
             ]
-            while database.queued_writes < 3:
+            while len(database._queue) < 3:
                 pass
         errors = [write.exception() for write in writes]
     assert [type(error) for error in errors] == [type(None), duckdb.ConstraintException, type(None)]
@@ -316,14 +308,14 @@ def test_writes_that_wait_share_one_transaction(tmp_path: Path) -> None:
     with ThreadPoolExecutor(5) as pool:
         with database.turn():
             good = [pool.submit(database.write, insert, [name]) for name in "abc"]
-            while database.queued_writes < 3:
+            while len(database._queue) < 3:
                 pass
         for write in good:
             write.result()
         assert len({row["name"] for row in database.read("SELECT name FROM projects")}) == 1
         with database.turn():
             mixed = [pool.submit(database.write, insert, [name]) for name in "dae"]
-            while database.queued_writes < 3:
+            while len(database._queue) < 3:
                 pass
         failed = [write for write in mixed if write.exception() is not None]
         assert [type(write.exception()) for write in failed] == [duckdb.ConstraintException]
@@ -342,7 +334,7 @@ def test_no_write_waits_for_a_thread_that_was_stopped(tmp_path: Path, monkeypatc
     with ThreadPoolExecutor(3) as pool:
         with database.turn():
             writes = [pool.submit(database.insert, "projects", {"id": name, "name": name}) for name in "abc"]
-            while database.queued_writes < 3:
+            while len(database._queue) < 3:
                 pass
             monkeypatch.setattr(database_module, "_run", stop)
         assert {type(write.exception()) for write in writes} == {SystemExit}

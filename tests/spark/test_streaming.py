@@ -7,12 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import anabranch as ab
-from anabranch.errors import (
-    BranchNotFoundError,
-    InvalidInputError,
-    KeyConflictError,
-    SchemaMismatchError,
-)
+from anabranch.errors import BranchNotFoundError, InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.spark.tasks import spark_errors
 from tests.repo.conftest import nothing_changes
 from tests.spark.conftest import ORDERS, options, orders, rows, slow

@@ -309,7 +309,7 @@ class PlainGroup(TyperGroup):
 class ListGroup(PlainGroup):
     """A group that lists without a command: `anabranch branch` is `anabranch branch list`."""
 
-    # The command for those who leave it out, as with git: `branch dev`.
+    # The command that a user of git means by `branch dev`, which leaves it out.
     otherwise: ClassVar[str | None] = None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -335,7 +335,7 @@ def group(*, help: str | None = None, cls: type[TyperGroup] = PlainGroup) -> typ
 
 
 def add_group(app: typer.Typer, name: str, *, help: str, otherwise: str | None = None) -> typer.Typer:  # noqa: A002
-    """Add a group of commands that lists without a command. `otherwise` is the command for those who leave it out."""
+    """Add a group of commands that lists without a command. `otherwise` is the one to suggest for other words."""
     made = group(help=help, cls=type(f"_{name}", (ListGroup,), {"otherwise": otherwise}))
     app.add_typer(made, name=name)
     return made

@@ -201,7 +201,7 @@ def first_conflicts(conflicts: "Sequence[Conflict]", *, of: int, sides: Sides | 
 
 
 def conflict_table(conflicts: "Sequence[Conflict]", *, title: str | None = None, sides: Sides | None = None) -> Table:
-    """The conflicts for people, with the problem in words where the values do not show it."""
+    """Return a table of conflicts, with the problem in words if the values do not show it."""
     has_problems = any(conflict.key is None or conflict.hint for conflict in conflicts)
     has_decisions = any(conflict.decision for conflict in conflicts)
     named = ("source", "target") if sides is None else (f"source ({sides.source})", f"target ({sides.target})")
@@ -247,7 +247,7 @@ def _row(values: Mapping[str, Any]) -> str:
 
 
 def merge_tables(plan: "MergePlan") -> Iterator[Table]:
-    """The tables that a merge changes, and its first conflicts."""
+    """Yield a list of the tables that a merge changes, and its first conflicts."""
     if plan.tables:
         rows = []
         for table in plan.tables:
@@ -277,7 +277,7 @@ def _column_changes(table: "TablePlan") -> str | None:
 
 
 def replay_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]:
-    """The tables that each commit changes, and its first conflicts."""
+    """Yield a list of the tables that each commit changes, and the first conflicts of each."""
     rows = [
         (short_id(each.commit_id), table.table, table.action_text, *_counts(table))
         for each in plan

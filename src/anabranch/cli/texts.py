@@ -267,12 +267,12 @@ def subject(commit: "GraphCommit") -> str:
 
 
 def commit_line(commit: "GraphCommit") -> str:
-    """A commit in one line: its short id and the first line of its message."""
+    """Return a commit in one line: its short id and the first line of its message."""
     return f"{short_id(commit.id)} {subject(commit)}".rstrip()
 
 
 def mode_text(branch: "BranchInfo") -> str:
-    """How a branch sees its source, and how many tables a live one does not take from it. Main has no source."""
+    """Return the mode of a branch, and for a live one the number of its own tables. Main has no mode."""
     # Not at the top: every command line loads this module, and only some need this.
     from anabranch.repo.log.entries import BranchMode
 

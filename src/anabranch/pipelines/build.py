@@ -207,7 +207,7 @@ class SparkBuilder(Builder):
 
     @contextmanager
     def _views(self, output: Output, frames: "Mapping[str, DataFrame]") -> Iterator[dict[str, str]]:
-        """The inputs as views, by names that no other step of any run has."""
+        """Register the inputs as temporary views inside, and yield their names, which no other step of any run uses."""
         number = [step.key for step in self.plan.steps].index(output.key)
         names = {key: f"ab_{self.run.id.lower()}_{number}_{n}" for n, key in enumerate(frames)}
         try:

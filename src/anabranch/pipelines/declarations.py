@@ -31,7 +31,7 @@ class SourceLocation:
         return f"{self.file}:{self.line}"
 
     def inside(self, text: str, line: int) -> "SourceLocation":
-        """The line of a text that is written here, if it stands in the file as it is."""
+        """Return the location of a line of a text that begins here, or this one if the text is not in the file."""
         source = linecache.getlines(self.file)
         # A text that has escapes, or that an f-string made, does not stand in the file as it is.
         before, found, _ = "".join(source[self.line - 1 :]).partition(text or "\0")
@@ -42,7 +42,7 @@ class SourceLocation:
 
 
 class WriteMode(StrEnum):
-    """How an output meets the rows that its table has already."""
+    """What happens to the existing rows of a table when an output is written."""
 
     REBUILD = "rebuild"
     APPEND = "append"
@@ -114,9 +114,9 @@ class DeclaredCheck:
     depends_on_time: bool = False
 
 
-def calling_location(*, outwards: int) -> SourceLocation:
-    """The line that called the caller's caller, or who stands further outwards."""
-    frame = sys._getframe(outwards + 1)
+def calling_location() -> SourceLocation:
+    """Return the line that called the caller."""
+    frame = sys._getframe(2)
     return SourceLocation(file=frame.f_code.co_filename, line=frame.f_lineno)
 
 
@@ -182,7 +182,7 @@ def _declare(name: object, value: Any, location: SourceLocation) -> Parameter:
 def bind_parameters(
     declared: Mapping[str, Parameter], given: Mapping[str, Any], location: SourceLocation
 ) -> dict[str, Any]:
-    """The value of each parameter; refuse unknown ones, missing ones and values that are not of their type."""
+    """Return the value of each parameter. Refuse unknown parameters, missing values, and values of another type."""
     for name in given:
         if name not in declared:
             known = f"the parameters are {', '.join(declared)}" if declared else "it takes none"
@@ -213,7 +213,7 @@ def _converted(parameter: Parameter, value: Any, location: SourceLocation) -> An
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether it can be recorded, which JSON cannot hold of every number."""
+    """Return whether a value can be recorded: JSON has no infinity and no NaN."""
     return not isinstance(value, float) or isfinite(value)
 
 
@@ -222,7 +222,7 @@ def _refuse(parameter: Parameter, value: Any, location: SourceLocation) -> NoRet
 
 
 def written(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as JSON holds them; each is read back by its parameter's type."""
+    """Return the values as JSON values, from which the types of their parameters restore them."""
     return {name: json_value(value) for name, value in values.items()}
 
 

@@ -237,7 +237,7 @@ class PipelineDefinition:
     """
 
     def __init__(self, name: str, *, parameters: Mapping[str, Any] | None = None, engine: str = Engine.SPARK) -> None:
-        self.location = calling_location(outwards=1)
+        self.location = calling_location()
         if not str(name).strip():
             self.location.fail(f"a pipeline cannot be called {name!r}", hint="give it a name, such as 'shop'")
         self.name = name
@@ -277,7 +277,7 @@ class PipelineDefinition:
         `{"unique": "id"}`.
         """
         how = {"write": write, "primary_key": primary_key, "incremental": incremental, "description": description}
-        given = self._declaration(table, calling_location(outwards=1), engine, **how)
+        given = self._declaration(table, calling_location(), engine, **how)
         self._add(sql_output(given, sql), Setting.of(checks, given.location))
 
     def table(  # noqa: PLR0913 - all but the table by their names
@@ -298,7 +298,7 @@ class PipelineDefinition:
         pandas or polars frame.
         """
         how = {"write": write, "primary_key": primary_key, "incremental": incremental, "description": description}
-        given = self._declaration(table, calling_location(outwards=1), engine, **how)
+        given = self._declaration(table, calling_location(), engine, **how)
 
         def declare(function: Function) -> Function:
             self._add(function_output(given, function, inputs), Setting.of(checks, given.location))
@@ -311,7 +311,7 @@ class PipelineDefinition:
 
         The function gets the snapshot that is to be published, and returns False or raises if something is wrong.
         """
-        location = calling_location(outwards=1)
+        location = calling_location()
 
         def declare(function: Function) -> Function:
             self._add_check(declare_check(name, function, location))

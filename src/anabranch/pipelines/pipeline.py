@@ -47,7 +47,7 @@ class Pipeline(PipelineDefinition):
 
     @classmethod
     def recorded(cls, repo: "Repository", ref: str) -> Self:
-        """The pipeline that made a commit, by its text as it was then; its text is executed."""
+        """Return the pipeline that made a commit. Its recorded text is executed."""
         return cls._of_source(recorded_source(repo, EngineAccess(repo).published_snapshot_of(ref).commit))
 
     def plan(  # noqa: PLR0913 - all but the repository by their names

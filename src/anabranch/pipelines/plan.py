@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An output to be built `after` others; `creates`: its table does not exist yet."""
+    """An output to be built `after` others. It `creates` its table if that does not exist yet."""
 
     output: Output
     after: tuple[str, ...]
@@ -88,12 +88,12 @@ class Plan:
 
 
 def steps_before(outputs: Mapping[str, Output]) -> dict[str, tuple[str, ...]]:
-    """For each output those of the others that it reads."""
+    """Return for each output the other outputs that it reads."""
     return {key: tuple(name for name in output.inputs if name in outputs) for key, output in outputs.items()}
 
 
 def in_order(outputs: Mapping[str, Output]) -> list[Output]:
-    """The outputs with each one after those that it reads, else as they are declared; refuse a cycle."""
+    """Return the outputs in an order in which each comes after those that it reads. Refuse a cycle."""
     sorter = TopologicalSorter(steps_before(outputs))
     try:
         sorter.prepare()
@@ -258,7 +258,7 @@ def plan_pipeline(
     parameters: Mapping[str, Any],
     selection: Selection,
 ) -> Plan:
-    """Find out what a run would do; refuse what could not work."""
+    """Return what a run would do. Refuse a run that would fail."""
     if not pipeline.outputs:
         pipeline.location.fail(f"the pipeline {pipeline.name!r} has no outputs", hint="declare one with .sql or .table")
     values = bind_parameters(pipeline.parameters, parameters, pipeline.location)
@@ -324,7 +324,7 @@ def _refuse_other_key(output: Output, snapshot: Snapshot) -> None:
 
 
 def _concerns(check: DeclaredCheck, chosen: Mapping[str, Output], snapshot: Snapshot) -> bool:
-    """Whether a check may fail because of these outputs; what a function reads is not known."""
+    """Return whether a check may fail because of these outputs. A function may read any of them."""
     if check.owner is not None and check.owner not in chosen and check.owner not in snapshot:
         return False  # the table that it is about does not exist yet
     return (not check.tables and bool(chosen)) or any(key in chosen for key in check.tables)

@@ -46,7 +46,7 @@ _MOST_FILES = 5_000
 _LONGEST_FILE = 1_000_000
 _KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "date": date}
 _MODEL_SETTINGS = ("table", "key", "write", "materialized", "incremental", "inputs", "engine", "description", "checks")
-# What people write who come from dbt.
+# Names that dbt uses, and what to use here.
 _MODEL_HINTS = {
     "primary_key": "use 'key'",
     "unique_key": "use 'key'",

@@ -53,12 +53,12 @@ class BuiltOutput:
 
 
 def begun_metadata(pipeline: str, source: Source, parameters: Mapping[str, Any]) -> dict[str, str]:
-    """What is known when a run begins."""
+    """Return the metadata that a run gets when it begins."""
     return {NAME: pipeline, FILE: source.name, SOURCE_HASH: source.hash, PARAMETERS: _json(written(parameters))}
 
 
 def published_metadata(input_id: str, built: Sequence[BuiltOutput]) -> dict[str, str]:
-    """What is known when it is about to be published."""
+    """Return the metadata that a run gets when it is published."""
     outputs = {}
     for output in built:
         record = asdict(output)
@@ -75,7 +75,7 @@ def keep_source(repo: "Repository", source: Source) -> None:
 
 
 def find_source(repo: "Repository", source_hash: str, *, file: str) -> Source | None:
-    """The text that was kept by its hash; None if it is not there, or is another by now."""
+    """Return the text that was kept by its hash, or None if it is missing or has changed."""
     # The hash is metadata of a commit, which any writer can set. It must not lead to a path outside the folder.
     if not source_hash.isalnum():
         return None
@@ -97,7 +97,7 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def find_last_builds(snapshot: Snapshot, *, pipeline: str, outputs: Collection[str]) -> dict[str, GraphCommit]:
-    """For each output the newest commit that led to a state and in which the pipeline built it, if there is one."""
+    """Return for each output the newest commit in the history of a state in which the pipeline built it, if any."""
     found: dict[str, GraphCommit] = {}
     # An output whose table is gone is rebuilt. Commits of pipelines that were merged in count, too.
     missing = {key for key in outputs if key in snapshot}
@@ -113,7 +113,7 @@ def find_last_builds(snapshot: Snapshot, *, pipeline: str, outputs: Collection[s
 
 
 def seen_input(repo: "Repository", commit: GraphCommit, key: str) -> Snapshot:
-    """The state of a table that the steps of a pipeline saw which was published as a commit."""
+    """Return a state with the table that the pipeline of a commit has read."""
     record = PipelineRecord.find(commit.metadata)
     if record is not None and key in record.outputs:
         return repo.snapshot_of(commit.graph_commit_id)
@@ -121,7 +121,7 @@ def seen_input(repo: "Repository", commit: GraphCommit, key: str) -> Snapshot:
 
 
 def input_snapshot(repo: "Repository", commit: GraphCommit) -> Snapshot:
-    """The state that a pipeline began with, which was published as a commit."""
+    """Return the state that the pipeline of a commit began with."""
     record = PipelineRecord.find(commit.metadata)
     if record is None or record.input is None:
         raise CommitNotFoundError(
@@ -135,7 +135,7 @@ def input_snapshot(repo: "Repository", commit: GraphCommit) -> Snapshot:
 
 
 def iter_new_rows(key: str, *, before: Snapshot, after: Snapshot) -> Iterator[pa.RecordBatch]:
-    """The rows of a table that came or changed between two states, as they are now."""
+    """Yield the rows of a table that were inserted or updated between two states, with their new values."""
     found = diff_snapshots(before, after, keys=[key], load_comparer=default_comparer)
     for table in found.tables:
         if table.key != key:

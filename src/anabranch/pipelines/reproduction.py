@@ -25,7 +25,7 @@ _SHORT = 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedOutput:
-    """How an output that was built again differs from the recorded one; what was not built again is `missing`."""
+    """How an output that was built again differs from the recorded one. `is_missing`: it was not built again."""
 
     key: str
     inserted: int = 0
@@ -42,7 +42,7 @@ class ComparedOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """A run that was done again: on which branch, by which text, and what came of it."""
+    """A run that was repeated: its branch, its source, and how its outputs compare with the recorded ones."""
 
     commit_id: str
     branch: str
@@ -67,13 +67,13 @@ def get_record(commit: GraphCommit) -> PipelineRecord:
     record = PipelineRecord.find(commit.metadata)
     if record is None or record.input is None or not record.outputs:
         raise InvalidInputError(
-            f"commit {commit.graph_commit_id} was made by no pipeline", hint="name a commit that 'run FILE' made"
+            f"commit {commit.graph_commit_id} was not made by a pipeline", hint="name a commit that 'run FILE' made"
         )
     return record
 
 
 def recorded_source(repo: "Repository", commit: GraphCommit) -> Source:
-    """The text of the pipeline that made a commit, as it was then."""
+    """Return the recorded text of the pipeline that made a commit."""
     record = get_record(commit)
     source = find_source(repo, record.source_hash or "", file=record.file or record.name)
     if source is None:
@@ -95,7 +95,7 @@ def reproduce(
     name = branch or _free_name(repo, commit)
     repo.branch_create_from(begun.id, name, description=f"What {commit.graph_commit_id} made, made again")
     plan = plan_pipeline(pipeline, repo, branch=name, parameters=record.parameters, selection=selection)
-    # How fresh the data was then has been checked; by now it is older.
+    # Without the checks of freshness, which the recorded run has passed: the data is older now.
     plan = replace(plan, checks=tuple(check for check in plan.checks if not check.depends_on_time))
     done = run_plan(plan, repo, replace(manner, message=f"Reproduce {commit.graph_commit_id}"))
     return Reproduction(
@@ -119,7 +119,7 @@ def _begun(repo: "Repository", commit: GraphCommit, record: PipelineRecord) -> S
 
 
 def _wanted(outputs: Mapping[str, Output], record: PipelineRecord, begun: Snapshot) -> list[str]:
-    """The recorded outputs that are still declared, and what they need that neither was recorded nor is there."""
+    """Return the recorded outputs that are still declared, and outputs that they need and that do not exist yet."""
     wanted: list[str] = []
     todo = [key for key in record.outputs if key in outputs]
     while todo:

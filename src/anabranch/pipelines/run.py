@@ -53,14 +53,14 @@ _TAIL = re.compile(r"\s*(?:SQLSTATE: \w+|;?\s*line \d+,? pos \d+|\(TID \d+\)).*$
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLog:
-    """What a failed step of a run left behind."""
+    """The log of a failed step of a run."""
 
     output: str
     uri: str
 
 
 def failed(repo: "Repository", run_id: str, output: Output, error: BaseException) -> StepFailedError:
-    """The error to raise instead of what a step raised; its whole text is kept in the repository."""
+    """Return the error to raise for a failed step, and write the whole text of its error to a log in the repository."""
     problem = f"{output.location}: building '{output.key}' failed: {reason_of(error)}"
     path = f"{_FOLDER}/{run_id}/{output.key}.log"
     try:
@@ -74,14 +74,14 @@ def failed(repo: "Repository", run_id: str, output: Output, error: BaseException
 
 
 def check_failed(checks: Sequence[DeclaredCheck], error: CheckFailedError) -> CheckFailedError:
-    """Return the error to raise instead of a failed check's own: a run of a pipeline is over, and has to run again."""
+    """Return the error to raise for a failed check. Its hint is to run again: the run of the pipeline has ended."""
     location = next((f"{check.location}: " for check in checks if check.name == error.details.get("check")), "")
     hint = "correct the data, the model or the check, and run again; nothing was published"
     return CheckFailedError(f"{location}{error.problem}", hint=hint, details=error.details)
 
 
 def list_logs(repo: "Repository", run_id: str) -> tuple[RunLog, ...]:
-    """The logs of the steps of a run that failed."""
+    """Return the logs of the failed steps of a run."""
     found = open_store(repo.uri, repo.storage_options).list(f"{_FOLDER}/{run_id}")
     logs = [
         RunLog(output=info.path.rpartition("/")[2].removesuffix(".log"), uri=join_uri(repo.uri, info.path))
@@ -194,7 +194,7 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
 def _prepare_builders(
     plan: Plan, repo: "Repository", manner: Manner
 ) -> Callable[[Run, Mapping[str, GraphCommit]], dict[Engine, Builder]]:
-    """Start the engines that the plan needs; Spark is neither imported nor started for DuckDB alone."""
+    """Start the engines that the plan needs. A plan for DuckDB alone neither imports nor starts Spark."""
     spark: SparkSession | None = None
     if any(step.output.engine is Engine.SPARK for step in plan.steps):
         spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)

@@ -14,7 +14,7 @@ from anabranch.duck.statement import parse_statement as parse_duck
 from anabranch.errors import AnabranchError
 from anabranch.ids import TableKey
 
-# It warns of what it takes for a command, which is refused here anyway.
+# It warns of statements that it cannot parse. They are refused here anyway.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
@@ -53,7 +53,7 @@ class Statement:
     uses: tuple[_Use, ...]
 
     def over(self, views: Mapping[str, str]) -> str:
-        """The same text with each table spelled as its view; nothing else of it changes."""
+        """Return the text with each table replaced by its view."""
         text = self.text
         # From the end to the beginning, so that the positions of the other parts stay valid.
         for use in sorted(self.uses, key=lambda each: -each.start):
@@ -67,7 +67,7 @@ def parse_statement(text: str) -> Statement:
     common = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     tables = [table for table in tree.find_all(exp.Table) if not _is_other(table, common)]
     uses = sorted(map(_use_of, tables), key=lambda use: use.start)
-    # In SQL, a table that has an alias in the statement cannot be called by its whole name.
+    # In SQL, a table with an alias is known by the alias only, not by its whole name.
     whole_names = {use.key for use in uses if use.alias is not None}
     return Statement(
         text=text,
@@ -101,7 +101,7 @@ def parse_duck_statement(text: str) -> Statement:
 def _duck_hint(error: AnabranchError) -> str:
     if 'at or near ":"' in error.problem:
         return "a parameter is written $name in DuckDB's SQL"
-    # What people write who come from dbt.
+    # Templates of dbt.
     return "name tables as bucket.table, without templates" if 'near "{"' in error.problem else error.hint
 
 
@@ -119,7 +119,7 @@ def _key(written: str, time: str | None, *, line: int) -> TableKey:
         raise StatementError(err.problem, hint=err.hint, line=line) from None
     if time is not None:
         raise StatementError(
-            f"table '{key}' is asked for as of {time}", hint="a pipeline reads its branch as it is", line=line
+            f"table '{key}' is read as of {time}", hint="a pipeline reads its branch as it is", line=line
         )
     return key
 
@@ -130,7 +130,7 @@ def _parse(text: str) -> exp.Query:
     except ParseError as err:
         first = err.errors[0] if err.errors else {}
         text, near = first.get("description", str(err)), first.get("highlight")
-        # Its words about the end of the text show its own insides.
+        # At the end of the text, the message contains internals of the parser.
         text = text.partition(" but got <Token")[0]
         where = f" near {near!r}" if near else ""
         raise StatementError(
@@ -152,7 +152,7 @@ def _parse(text: str) -> exp.Query:
 
 
 def _is_other(table: exp.Table, common: set[str]) -> bool:
-    """Whether it is a function that makes rows, or the name of a common table expression."""
+    """Return whether a table of a statement is a table function, or the name of a common table expression."""
     if not isinstance(table.this, exp.Identifier):
         if table.name.lower() == "identifier" or getattr(table.this, "name", "").lower() == "identifier":
             raise StatementError("IDENTIFIER(...) hides which table is read", hint="write the table's name")
@@ -165,13 +165,14 @@ def _use_of(table: exp.Table) -> _Use:
     parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
     time = "another time" if table.args.get("version") or table.args.get("when") else None
     key = _key(".".join(part.name for part in parts), time, line=parts[0].meta.get("line", 1))
-    # Columns may be called by the table's name. Spark wants an alias behind a sample, whose end is not known.
+    # Names of columns may contain that of the table, so the view gets it as an alias. Spark expects an alias after
+    # the sample, whose end is not known here.
     alias = None if table.alias or table.args.get("sample") else key.table
     return _Use(start=parts[0].meta["start"], end=parts[-1].meta["end"] + 1, key=str(key), alias=alias)
 
 
 def _iter_buckets(tree: exp.Query, keys: Collection[str | None]) -> Iterator[_Use]:
-    """Where columns are called by the whole name of a table, whose last part alone is known to the views."""
+    """Yield the buckets in names of columns such as `bucket.table.column`: a view is only known as `table`."""
     for column in tree.find_all(exp.Column):
         bucket, table = column.args.get("db"), column.args.get("table")
         if bucket is not None and table is not None and f"{bucket.name}.{table.name}" in keys:

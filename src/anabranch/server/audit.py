@@ -33,10 +33,12 @@ class AuditEvent:
 
 @dataclass(slots=True, kw_only=True)
 class PendingEvent:
-    """The event of a request that has not been answered. `status` is None until the event is on disk."""
+    """The event of a request that has not been answered, with the status of success.
+
+    `status` is the one that was recorded last, None until the event is on disk.
+    """
 
     event: AuditEvent
-    success_status: int
     status: int | None = None
 
 
@@ -81,7 +83,7 @@ class AuditLog:
             path=request.url.path[:1000],
             status=success_status,
         )
-        pending = PendingEvent(event=event, success_status=success_status)
+        pending = PendingEvent(event=event)
         _pending.set(pending)
         return pending
 
@@ -102,20 +104,19 @@ class AuditLog:
         The event has the status of success unless another is given. An event that was recorded with the same status is
         not recorded again. With `requests`, the changes and events are those of several requests.
         """
-        recorded = [
-            (pending, wanted)
-            for pending in ([_pending.get()] if requests is None else requests)
-            if pending is not None and pending.status != (wanted := status or pending.success_status)
-        ]
-        events = [
-            Insert("audit_events", row_of(replace(pending.event, status=wanted, happened_at=self._clock())))
-            for pending, wanted in recorded
-        ]
-        if changes or events:
+        recorded: list[tuple[PendingEvent, AuditEvent]] = []
+        for pending in [_pending.get()] if requests is None else requests:
+            if pending is None:
+                continue
+            wanted = status or pending.event.status
+            if pending.status != wanted:
+                recorded.append((pending, replace(pending.event, status=wanted, happened_at=self._clock())))
+        if changes or recorded:
+            events = [Insert("audit_events", row_of(event)) for _, event in recorded]
             self._database.write_all([*changes, *events])
         # Only after the transaction: if it fails, the route records the event again, with the status of the error.
-        for pending, wanted in recorded:
-            pending.status = wanted
+        for pending, event in recorded:
+            pending.status = event.status
 
     def list_page(self, *, project_id: str | None = None, before: datetime | None = None, limit: int) -> AuditEvents:
         """Return a page of the events of all projects or of one, newest first.

@@ -118,22 +118,22 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 # Allowed functions. Their results are not much larger than their arguments, unlike those of `repeat`.
-_OF_NUMBERS = {"abs", "ceil", "floor", "isnan", "ln", "log10", "power", "round", "signum", "sqrt", "trunc"}
-_OF_TEXTS = {
-    *("btrim", "char_length", "character_length", "contains", "ends_with", "left", "length", "lower", "ltrim", "md5"),
-    *("octet_length", "regexp_like", "regexp_match", "reverse", "right", "rtrim", "sha256", "starts_with", "strpos"),
-    *("substr", "substring", "trim", "upper"),
-}
-_OF_TIMES = {"current_date", "date_part", "date_trunc", "extract", "now", "to_date", "to_timestamp"}
-_OF_LISTS = {"array_contains", "array_has", "array_has_all", "array_has_any", "array_length", "cardinality"}
-_OF_ALL = {"arrow_typeof", "coalesce", "get_field", "greatest", "json_extract", "json_get", "least", "nullif"}
-FUNCTIONS = frozenset(_OF_NUMBERS | _OF_TEXTS | _OF_TIMES | _OF_LISTS | _OF_ALL)
+_OF_NUMBERS = "abs ceil floor isnan ln log10 power round signum sqrt trunc"
+_OF_TEXTS = (
+    "btrim char_length character_length contains ends_with left length lower ltrim md5 octet_length regexp_like"
+    " regexp_match reverse right rtrim sha256 starts_with strpos substr substring trim upper"
+)
+_OF_TIMES = "current_date date_part date_trunc extract now to_date to_timestamp"
+_OF_LISTS = "array_contains array_has array_has_all array_has_any array_length cardinality"
+_OF_ALL = "arrow_typeof coalesce get_field greatest json_extract json_get least nullif"
+FUNCTIONS = frozenset(f"{_OF_NUMBERS} {_OF_TEXTS} {_OF_TIMES} {_OF_LISTS} {_OF_ALL}".split())
 # Other words that may precede a parenthesis: syntax, and types with sizes.
-_SYNTAX = {
-    *("all", "and", "any", "between", "case", "cast", "distinct", "else", "end", "escape", "for", "from", "ilike"),
-    *("in", "is", "like", "not", "or", "similar", "then", "try_cast", "values", "when"),
-}
-_WORDS = frozenset(_SYNTAX | {"char", "decimal", "interval", "numeric", "time", "timestamp", "varchar"})
+_SYNTAX = (
+    "all and any between case cast distinct else end escape for from ilike in is like not or similar then try_cast"
+    " values when"
+)
+_TYPES = "char decimal interval numeric time timestamp varchar"
+_WORDS = frozenset(f"{_SYNTAX} {_TYPES}".split())
 # Lance overflows its stack, which ends the process, at about 500 nested operations.
 _MOST_OPERATIONS = 300
 

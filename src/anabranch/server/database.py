@@ -105,11 +105,6 @@ class Database:
         if write.error is not None:
             raise write.error
 
-    @property
-    def queued_writes(self) -> int:
-        """The number of writes that wait for the next transaction."""
-        return len(self._queue)
-
     @contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Run all statements or none. They are on disk when this is left; other writers wait until then.

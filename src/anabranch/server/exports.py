@@ -122,7 +122,7 @@ class Exports:
 
     def ids(self) -> set[str]:
         """Return the ids of the exports whose files can be fetched."""
-        done = self._jobs.list_all(project_id=None, state=JobState.SUCCEEDED, limit=None)
+        done = self._jobs.list_all(states=(JobState.SUCCEEDED,))
         return {job.id for job in done if job.kind is JobKind.EXPORT}
 
     def forget_old(self) -> None:

@@ -86,48 +86,15 @@ class StagedFile(Upload):
     created_by: str | None
 
 
-class FileRows:
-    def __init__(self, database: Database, folder: Path) -> None:
-        self._database = database
-        self._folder = folder
-
-    def insert(self, file: StagedFile) -> None:
-        """Add a file, unless its project was deleted."""
-        row = {name: value for name, value in row_of(file).items() if name != "folder"}
-        # One statement, so that no deletion of the project comes between the check and the insert.
-        self._database.write(
-            f"INSERT INTO files ({', '.join(row)}) SELECT {', '.join('?' * len(row))} FROM projects WHERE id = ?",  # noqa: S608
-            [*row.values(), file.project_id],
-        )
-
-    def find(self, project_id: str, file_id: str) -> StagedFile | None:
-        row = self._database.read_one("SELECT * FROM files WHERE project_id = ? AND id = ?", [project_id, file_id])
-        return None if row is None else self._file(row)
-
-    def list_all(self, project_id: str | None = None) -> list[StagedFile]:
-        """Return the files of a project, or of all projects, newest first."""
-        rows = self._database.read(
-            "SELECT * FROM files WHERE ($1::VARCHAR IS NULL OR project_id = $1) ORDER BY created_at DESC, id",
-            [project_id],
-        )
-        return [self._file(row) for row in rows]
-
-    def delete(self, file_id: str) -> None:
-        self._database.write("DELETE FROM files WHERE id = ?", [file_id])
-
-    def _file(self, row: Row) -> StagedFile:
-        return StagedFile(folder=self._folder / row["project_id"] / row["id"], **row)
-
-
 class Files:
     """The files of all projects.
 
     A row is written after its file is complete, and deleted before its file. A crash may leave a folder without a row.
     """
 
-    def __init__(self, settings: Settings, rows: FileRows, *, clock: Callable[[], datetime]) -> None:
+    def __init__(self, settings: Settings, database: Database, *, clock: Callable[[], datetime]) -> None:
         self._folder = settings.files_folder
-        self._rows = rows
+        self._database = database
         self._clock = clock
 
     def new_folder(self, project_id: str) -> Path:
@@ -161,36 +128,48 @@ class Files:
         file = StagedFile(**row_of(upload), project_id=project_id, created_at=self._clock(), created_by=actor)
         # The row will be on disk, so the file and the names of its folders have to be there first.
         sync([str(upload.path)])
-        self._rows.insert(file)
+        self._insert(file)
         return file
 
     def get(self, project_id: str, file_id: str) -> StagedFile:
-        file = self._rows.find(project_id, file_id)
-        if file is None:
+        row = self._database.read_one("SELECT * FROM files WHERE project_id = ? AND id = ?", [project_id, file_id])
+        if row is None:
             raise FileMissingError(
                 f"project '{project_id}' has no file '{file_id}'", hint="list the files to see which exist"
             )
-        return file
+        return self._file(row)
 
     def list_all(self, project_id: str) -> list[StagedFile]:
-        return self._rows.list_all(project_id)
+        """Return the files of a project, newest first."""
+        rows = self._database.read(
+            "SELECT * FROM files WHERE project_id = ? ORDER BY created_at DESC, id", [project_id]
+        )
+        return [self._file(row) for row in rows]
 
     def delete(self, project_id: str, file_id: str) -> None:
         file = self.get(project_id, file_id)
-        self._rows.delete(file_id)
+        self._database.write("DELETE FROM files WHERE id = ?", [file_id])
         file.discard()
-
-    def delete_all(self, project_id: str) -> None:
-        """Delete the files of a deleted project. Its rows are deleted with the others of the project."""
-        shutil.rmtree(self._folder / project_id, ignore_errors=True)
 
     def recover(self, *, others: Set[str]) -> None:
         """Delete the folders that belong neither to a row nor to `others`."""
-        known = {file.id for file in self._rows.list_all()} | others
+        known = {row["id"] for row in self._database.read("SELECT id FROM files")} | others
         # Without a row no request can name the folder, so a crash during an upload would waste its space for good.
         for folder in self._folder.glob("*/*"):
             if folder.name not in known:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _insert(self, file: StagedFile) -> None:
+        """Add the row of a file, unless its project was deleted."""
+        row = {name: value for name, value in row_of(file).items() if name != "folder"}
+        # One statement, so that no deletion of the project comes between the check and the insert.
+        self._database.write(
+            f"INSERT INTO files ({', '.join(row)}) SELECT {', '.join('?' * len(row))} FROM projects WHERE id = ?",  # noqa: S608
+            [*row.values(), file.project_id],
+        )
+
+    def _file(self, row: Row) -> StagedFile:
+        return StagedFile(folder=self.folder_of(row["project_id"], row["id"]), **row)
 
 
 def take_upload(request: Request, use: Callable[[], _T]) -> _T:

@@ -40,15 +40,7 @@ from anabranch.server.branch_access import OpenBranch, retried
 from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, UPLOAD_BODY, Files, Upload, is_upload, take_upload
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
-from anabranch.server.jobs import (
-    Job,
-    JobKind,
-    Jobs,
-    Report,
-    Wait,
-    answer_job,
-    progress_callback,
-)
+from anabranch.server.jobs import Job, JobKind, Jobs, Report, Wait, answer_job, progress_callback
 from anabranch.server.projects import Projects
 from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
 from anabranch.server.rows import RowFormat, parse_columns
@@ -186,8 +178,11 @@ class Imports:
 
     def _import(self, order: ImportOrder, job: Job, report: Report) -> Mapping[str, Any]:
         branch = order.branch
-        # In the job and not in the request: unpacking takes long, and needs one of the few job threads anyway.
         kind = format_of(order.options.format, order.upload)
+        # A stripe of an ORC file is read as a whole, and nothing limits what it unpacks to.
+        if kind.value not in list(RowFormat):
+            raise InvalidInputError(f"the service does not import {kind} files", hint="send CSV, JSON or Parquet")
+        # In the job and not in the request: unpacking takes long, and needs one of the few job threads anyway.
         _check_unpacked_size(order.upload, kind, self._limits)
         with collect_warnings() as warnings:
             loaded = retried(lambda: self._load(order, kind, job, report), seconds=self._limits.job_retry_seconds)
@@ -298,20 +293,31 @@ def _iter_text_sizes(path: Path) -> Iterator[int]:
     DuckDB does not copy such a text, and does not look up texts that occur once. In nested columns it would copy them,
     so Arrow reads these as dictionaries.
     """
+    try:
+        flat = _flat_text_sizes(path)
+    except duckdb.Error:
+        flat = {}  # DuckDB refuses texts that are not UTF-8, which the load reads: Arrow measures them, too
+    yield from flat.values()
+    schema = pq.read_metadata(path).schema
+    texts = [leaf for leaf in map(schema.column, range(len(schema.names))) if leaf.physical_type == "BYTE_ARRAY"]
+    others = [leaf.path for leaf in texts if leaf.path != leaf.name or leaf.name not in flat]
+    if others:
+        with pq.ParquetFile(path, read_dictionary=others) as file:
+            for batch in file.iter_batches(columns=others):
+                yield from map(_text_size, batch.columns)
+
+
+def _flat_text_sizes(path: Path) -> dict[str, int]:
+    """Return the sizes of the texts in the columns of a Parquet file that are not nested."""
     with duckdb.connect(config={"threads": "1"}) as database:
         columns = database.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
-        quoted = {name: '"' + name.replace('"', '""') + '"' for name, *_ in columns}
-        flat = [f"sum({_LENGTHS[kind]}({quoted[name]}))" for name, kind, *_ in columns if kind in _LENGTHS]
-        if flat:
-            found = database.execute(f"SELECT {', '.join(flat)} FROM read_parquet($1)", [str(path)])  # noqa: S608
-            yield sum(size or 0 for size in found.fetchall()[0])
-    schema = pq.read_metadata(path).schema
-    leaves = [schema.column(number) for number in range(len(schema.names))]
-    nested = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.path != leaf.name]
-    if nested:
-        with pq.ParquetFile(path, read_dictionary=nested) as file:
-            for batch in file.iter_batches(columns=nested):
-                yield from map(_text_size, batch.columns)
+        lengths = {name: _LENGTHS[kind] for name, kind, *_ in columns if kind in _LENGTHS}
+        quoted = {name: '"' + name.replace('"', '""') + '"' for name in lengths}
+        sums = ", ".join(f"sum({function}({quoted[name]}))" for name, function in lengths.items())
+        if not sums:
+            return {}
+        found = database.execute(f"SELECT {sums} FROM read_parquet($1)", [str(path)]).fetchall()[0]  # noqa: S608
+    return {name: size or 0 for name, size in zip(lengths, found, strict=True)}
 
 
 def _text_size(values: pa.Array) -> int:

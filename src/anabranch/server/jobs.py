@@ -80,49 +80,6 @@ _JOB = TypeAdapter(Job)
 _JSON_COLUMNS = ("progress", "request", "result", "error")
 
 
-class JobRows:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def insert(self, job: Job) -> None:
-        self._database.insert("jobs", {**row_of(job), **_details(job)})
-
-    def update(self, job: Job) -> None:
-        """Update the row of a job."""
-        row = {"state": job.state, **_details(job), "started_at": job.started_at, "finished_at": job.finished_at}
-        changes = ", ".join(f"{name} = ?" for name in row)
-        self._database.write(f"UPDATE jobs SET {changes} WHERE id = ?", [*row.values(), job.id])  # noqa: S608
-
-    def find(self, job_id: str) -> Job | None:
-        row = self._database.read_one("SELECT * FROM jobs WHERE id = ?", [job_id])
-        return None if row is None else _job(row)
-
-    def list_all(
-        self,
-        *,
-        project_id: str | None = None,
-        branch_id: str | None = None,
-        states: Sequence[JobState] = tuple(JobState),
-        limit: int | None = None,
-    ) -> list[Job]:
-        """Return jobs, newest first."""
-        rows = self._database.read(
-            "SELECT * FROM jobs WHERE ($1::VARCHAR IS NULL OR project_id = $1)"
-            " AND ($2::VARCHAR IS NULL OR branch_id = $2) AND list_contains($3::VARCHAR[], state)"
-            " ORDER BY created_at DESC, id DESC LIMIT $4",
-            [project_id, branch_id, list(states), limit],
-        )
-        return [_job(row) for row in rows]
-
-    def delete_finished(self, before: datetime) -> list[Job]:
-        """Delete the jobs that ended before a time, and return them."""
-        with self._database.turn():
-            rows = self._database.read("SELECT * FROM jobs WHERE finished_at < ?", [before])
-            if rows:
-                self._database.write("DELETE FROM jobs WHERE finished_at < ?", [before])
-        return [_job(row) for row in rows]
-
-
 def _details(job: Job) -> Row:
     row = {**row_of(job), "progress": asdict(job.progress)}
     return {name: None if row[name] is None else json.dumps(row[name]) for name in _JSON_COLUMNS}
@@ -162,10 +119,10 @@ class _Live:
 class Jobs:
     """All jobs of the service. The row is written before the work starts, and when it ends before a client sees it."""
 
-    def __init__(self, settings: Settings, rows: JobRows, *, clock: Callable[[], datetime]) -> None:
+    def __init__(self, settings: Settings, database: Database, *, clock: Callable[[], datetime]) -> None:
         self._data = settings.data
         self._limits = settings.limits
-        self._rows = rows
+        self._database = database
         self._clock = clock
         self._live: dict[str, _Live] = {}
         self._changing = threading.Lock()
@@ -205,7 +162,7 @@ class Jobs:
             # Before its row is written: a client that lists jobs must not see the row without its progress.
             self._live[job.id] = live
         try:
-            self._rows.insert(job)
+            self._insert(job)
             live.begins = self._pool.submit(self._run, live)
         except BaseException:
             del self._live[job.id]
@@ -214,24 +171,30 @@ class Jobs:
 
     def get(self, job_id: str) -> Job:
         live = self._live.get(job_id)
-        job = self._rows.find(job_id) if live is None else live.job
-        if job is None:
+        if live is not None:
+            return live.job
+        row = self._database.read_one("SELECT * FROM jobs WHERE id = ?", [job_id])
+        if row is None:
             raise JobNotFoundError(f"there is no job '{job_id}'", hint="list the jobs to see which exist")
-        return job
+        return _job(row)
 
     def list_all(
         self,
         *,
-        project_id: str | None,
+        project_id: str | None = None,
         branch_id: str | None = None,
-        state: JobState | None = None,
-        limit: int | None = 100,
+        states: Sequence[JobState] = tuple(JobState),
+        limit: int | None = None,
     ) -> list[Job]:
         """Return the jobs, newest first."""
-        states = tuple(JobState) if state is None else (state,)
-        found = self._rows.list_all(project_id=project_id, branch_id=branch_id, states=states, limit=limit)
+        rows = self._database.read(
+            "SELECT * FROM jobs WHERE ($1::VARCHAR IS NULL OR project_id = $1)"
+            " AND ($2::VARCHAR IS NULL OR branch_id = $2) AND list_contains($3::VARCHAR[], state)"
+            " ORDER BY created_at DESC, id DESC LIMIT $4",
+            [project_id, branch_id, list(states), limit],
+        )
         # The row of a running job has no progress: it is written only when the job starts and ends.
-        return [live.job if (live := self._live.get(job.id)) is not None else job for job in found]
+        return [live.job if (live := self._live.get(row["id"])) is not None else _job(row) for row in rows]
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job: at once if it waits, after its current batch if it runs and is not done by then."""
@@ -292,7 +255,7 @@ class Jobs:
 
     def recover(self, find_result: Callable[[Job], Mapping[str, Any] | None]) -> None:
         """End the jobs that a crash left: one whose result is found has succeeded, others have failed."""
-        for job in self._rows.list_all(states=(JobState.QUEUED, JobState.RUNNING)):
+        for job in self.list_all(states=(JobState.QUEUED, JobState.RUNNING)):
             why = f"the service stopped while job '{job.id}' was {job.state}"
             error = JobInterruptedError(f"{why}; nothing was changed", hint="send it again")
             result = None
@@ -307,11 +270,24 @@ class Jobs:
                 ended = replace(job, state=JobState.FAILED, error=_failure(error))
             else:
                 ended = replace(job, state=JobState.SUCCEEDED, result=result)
-            self._rows.update(replace(ended, finished_at=self._clock()))
+            self._update(replace(ended, finished_at=self._clock()))
 
     def forget_old(self) -> list[Job]:
         """Delete the rows of jobs that ended long ago, and return these jobs."""
-        return self._rows.delete_finished(self._clock() - timedelta(seconds=self._limits.kept_seconds))
+        before = self._clock() - timedelta(seconds=self._limits.kept_seconds)
+        with self._database.turn():
+            rows = self._database.read("SELECT * FROM jobs WHERE finished_at < ?", [before])
+            if rows:
+                self._database.write("DELETE FROM jobs WHERE finished_at < ?", [before])
+        return [_job(row) for row in rows]
+
+    def _insert(self, job: Job) -> None:
+        self._database.insert("jobs", {**row_of(job), **_details(job)})
+
+    def _update(self, job: Job) -> None:
+        row = {"state": job.state, **_details(job), "started_at": job.started_at, "finished_at": job.finished_at}
+        changes = ", ".join(f"{name} = ?" for name in row)
+        self._database.write(f"UPDATE jobs SET {changes} WHERE id = ?", [*row.values(), job.id])  # noqa: S608
 
     def _run(self, live: _Live) -> None:
         job = live.job = replace(live.job, state=JobState.RUNNING, started_at=self._clock())
@@ -323,7 +299,7 @@ class Jobs:
                 raise _StoppedError
 
         try:
-            self._rows.update(job)
+            self._update(job)
             result = live.work(job, report)
             done = Progress(rows=live.job.progress.rows, fraction=1.0)
             ended = replace(live.job, state=JobState.SUCCEEDED, progress=done, result=result)
@@ -345,7 +321,7 @@ class Jobs:
         job = replace(ended, finished_at=self._clock())
         try:
             live.on_end()
-            self._rows.update(job)
+            self._update(job)
         finally:
             # Clients that wait get the result in any case. If the row could not be written, the next start repairs it.
             live.job = job
@@ -443,7 +419,10 @@ def list_jobs(
         # The branch of a token is not in the path. It restricts the list below instead.
         require(replace(call.token, branch_id=None), Scope.READ, path={"project_id": project_id})
     found = call.part(Jobs).list_all(
-        project_id=project_id or call.token.project_id, branch_id=call.token.branch_id, state=state, limit=limit
+        project_id=project_id or call.token.project_id,
+        branch_id=call.token.branch_id,
+        states=tuple(JobState) if state is None else (state,),
+        limit=limit,
     )
     return JobList(jobs=found)
 

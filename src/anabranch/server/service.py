@@ -21,10 +21,10 @@ from anabranch.server.branches import Branches
 from anabranch.server.buckets import Buckets
 from anabranch.server.database import Database
 from anabranch.server.exports import Exports
-from anabranch.server.files import FileRows, Files
+from anabranch.server.files import Files
 from anabranch.server.idempotency import IdempotencyKeys
 from anabranch.server.imports import Imports
-from anabranch.server.jobs import JobRows, Jobs
+from anabranch.server.jobs import Jobs
 from anabranch.server.projects import Project, ProjectRows, Projects
 from anabranch.server.rows import PreviewPool
 from anabranch.server.settings import Settings
@@ -106,8 +106,8 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
     audit = AuditLog(database, clock=clock)
     branches = Branches(settings, projects, branch_rows, tokens, audit, clock=clock)
     buckets = Buckets(database, clock=clock)
-    files = Files(settings, FileRows(database, settings.files_folder), clock=clock)
-    jobs = Jobs(settings, JobRows(database), clock=clock)
+    files = Files(settings, database, clock=clock)
+    jobs = Jobs(settings, database, clock=clock)
     return Service(
         settings=settings,
         clock=clock,

@@ -11,6 +11,7 @@ from anabranch.format.staging import ColumnChange
 from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
+from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
@@ -130,18 +131,8 @@ def list_tables(call: BranchToRead, bucket: BucketName, ref: RefQuery = None) ->
     branch = call.open()
     snapshot = branch.snapshot(ref)
     call.part(Buckets).get(branch, bucket, snapshot)
-    tables = [
-        TableInfo(
-            bucket=key.bucket,
-            name=key.table,
-            source=_source(branch, entry.home),
-            row_count=entry.rows,
-            primary_key=entry.primary_key,
-        )
-        for key, entry in sorted(snapshot.entries.items())
-        if key.bucket == bucket
-    ]
-    return TableList(tables=tables)
+    found = [(key, entry) for key, entry in sorted(snapshot.entries.items()) if key.bucket == bucket]
+    return TableList(tables=[TableInfo(**_facts(branch, key, entry)) for key, entry in found])
 
 
 @router.get("/{table}")
@@ -215,19 +206,20 @@ def _change(branch: OpenBranch, key: TableKey, change: Callable[[Transaction], A
 
 def _detail(branch: OpenBranch, key: TableKey, snapshot: Snapshot) -> TableDetail:
     table = find_table(snapshot, key)
-    return TableDetail(
-        bucket=key.bucket,
-        name=key.table,
-        source=_source(branch, table.entry.home),
-        row_count=table.count_rows(),
-        primary_key=table.primary_key,
-        columns=column_infos(table.schema),
-        commit_id=snapshot.id,
-    )
+    facts = _facts(branch, key, table.entry)
+    return TableDetail(**facts, columns=column_infos(table.schema), commit_id=snapshot.id)
 
 
-def _source(branch: OpenBranch, home: str | None) -> str:
-    return "branch" if not branch.is_main and owns(BranchName(branch.name), home) else "main"
+def _facts(branch: OpenBranch, key: TableKey, entry: TableEntry) -> dict[str, Any]:
+    """Return the fields of `TableInfo`, which lists of tables and single tables have in common."""
+    is_own = not branch.is_main and owns(BranchName(branch.name), entry.home)
+    return {
+        "bucket": key.bucket,
+        "name": key.table,
+        "source": "branch" if is_own else "main",
+        "row_count": entry.rows,
+        "primary_key": entry.primary_key,
+    }
 
 
 def _parse_type(text: str) -> pa.DataType:

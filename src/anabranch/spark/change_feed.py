@@ -27,7 +27,7 @@ from anabranch.spark.options import LATEST, FeedOptions, OpenRepository
 from anabranch.spark.types import as_shown, shown_columns, shown_schema
 
 CHANGE, COMMIT = "_change", "_commit"
-# What a new row is called.
+# The kind of change of a new row.
 INSERT = "insert"
 _ABOUT = (
     StructField(CHANGE, StringType()),
@@ -36,7 +36,7 @@ _ABOUT = (
     StructField("_generation", LongType()),
     StructField("_time", TimestampType()),
 )
-# What a row is called by the side it is on.
+# The kind of change of a row, by its side.
 _BEFORE = {"deleted": "delete", "updated": "update_before"}
 _AFTER = {"inserted": INSERT, "updated": "update_after"}
 # Maximum number of parts for the commits of one batch: each costs a tenth of a second before its first row.
@@ -83,7 +83,7 @@ class PinnedFeed:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one commit did, or, where a table came or went as a whole, a part of its rows."""
+    """The changes of one commit, or, if it created or dropped the table, a part of its rows."""
 
     change: TableChange
     split: Split | None = None
@@ -272,7 +272,7 @@ def _only_side(step: CommitChanges) -> Table | None:
 
 
 def _iter_whole(step: CommitChanges, split: Split) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-    """A part of the rows of a table that came or went."""
+    """Yield a part of the rows of a table that was created or dropped, with the kind of change."""
     table = _only_side(step)
     label = INSERT if step.diff.before is None else "delete"
     for batch in () if table is None else read_split(table.version_ref, split, _ALL):
@@ -280,7 +280,7 @@ def _iter_whole(step: CommitChanges, split: Split) -> Iterator[tuple[pa.Array, p
 
 
 def _iter_compared(step: CommitChanges) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-    """The rows that differ, those of before first, with what each is called."""
+    """Yield the rows that differ with the kind of their change, in each batch the old rows first."""
     # The rows of a commit that only appends are read as they are, without a comparison.
     appended = find_appended_rows(step.diff)
     if appended is not None:
@@ -298,7 +298,7 @@ def _renamed(kinds: pa.Array, labels: Mapping[str, str]) -> pa.Array:
 
 
 def _fitted(pinned: PinnedFeed, step: CommitChanges, labels: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows in the columns that the feed shows, in types from which Spark's can be made."""
+    """Return rows in the columns of the feed, in types that can be converted to those of Spark."""
     columns = shown_columns(pinned.columns)
     values = [
         _cast(pinned, step.commit, rows.column(field.name), field)
@@ -353,7 +353,7 @@ def _too_old(pinned: PinnedFeed, commit: GraphCommit, problem: str) -> SchemaMis
 
 
 def _shown_types(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """The types in which Spark has the columns."""
+    """Return the types in which Spark shows the columns."""
     shown = shown_columns(_nullable(shown_schema(schema)))
     return {field.name: field.type for field in shown}
 

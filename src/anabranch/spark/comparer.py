@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SHARED = "bucket int, side int, number bigint, rows binary"
 
 _BYTES_PER_CHUNK = 32 << 20
-# What a value of no fixed length takes, by guess.
+# A guess of the bytes of a value without a fixed length.
 _BYTES_OF_TEXT = 32
 
 
@@ -60,7 +60,7 @@ def pack(rows: pa.Table) -> bytes:
 
 
 def unpack(piece: bytes | pa.Buffer) -> list[pa.RecordBatch]:
-    """The rows of a piece; they lie where it lies."""
+    """Return the rows of a piece, without copying them."""
     with pa.ipc.open_stream(piece) as stream:
         return list(stream)
 
@@ -83,7 +83,7 @@ def iter_chunks(batches: Iterable[pa.RecordBatch], *, size: int = _BYTES_PER_CHU
 
 
 def share_out(rows: pa.Table, buckets: pa.Array, *, side: int, number: int) -> pa.RecordBatch:
-    """Rows as one piece for each bucket that some of them are in; by the number, pieces are put in order again."""
+    """Return rows as one piece for each of their buckets. `number` is the position of the pieces in the order."""
     numbers = buckets.to_numpy(zero_copy_only=False)
     # Stable: rows of a bucket keep their order, so that the same question gets the same answer.
     ordered = rows.combine_chunks().take(pa.array(np.argsort(numbers, kind="stable")))
@@ -101,7 +101,7 @@ def share_out(rows: pa.Table, buckets: pa.Array, *, side: int, number: int) -> p
 
 
 def row_width(schema: pa.Schema) -> int:
-    """About how many bytes a row takes."""
+    """Return the approximate number of bytes of a row."""
     return max(1, sum(map(_width, schema.types)))
 
 
@@ -195,7 +195,7 @@ class SparkComparer:
         )
 
     def _ask(self, question: _Question, answer: Callable[[_Question, int], _Batches], columns: str) -> "DataFrame":
-        """Have each bucket of a question answered, by a function of what is asked and of the bucket's number."""
+        """Answer each bucket of a question with a function of the question and the number of the bucket."""
         buckets = self._sizes.count_buckets(question)
         # It is sent to the workers with the function, so it must not hold the rows.
         asked = _with_rows(question, {})
@@ -247,18 +247,18 @@ def _is_matched_by_ids(question: RowComparison | RowMerge) -> bool:
 
 
 def _is_matched_twice(question: RowComparison | RowMerge) -> bool:
-    """Whether rows are matched by their values and then by their row ids."""
+    """Return whether rows are matched by their values and then by their row ids."""
     if isinstance(question, RowMerge) or question.keys:
         return False
     return question.has_row_ids and question.older is not None and question.newer is not None
 
 
 def _matching(asked: _Question, answer: Callable[[_Question, int], _Batches]) -> Callable[[_Batches], _Batches]:
-    """A function that answers for the rows of one partition, which has one bucket."""
+    """Return a function that answers for the rows of one partition, which are those of one bucket."""
 
     def run(batches: _Batches) -> _Batches:
         pieces = [piece for batch in batches for piece in zip(*batch.columns, strict=True)]
-        # As they come they are in any order; the same question shall have the same answer, in the same order.
+        # Spark delivers them in any order. Sorted, the same question gets the same answer in the same order.
         pieces.sort(key=lambda piece: piece[2].as_py())
         held: dict[int, list[pa.RecordBatch]] = {}
         for _, side, _, rows in pieces:
@@ -292,7 +292,7 @@ def _numbered(number: int, rows: pa.Table) -> pa.RecordBatch:
 
 
 def _count_new(rows: pa.Table) -> int:
-    """How many rows of an answer to a merge are new to the target."""
+    """Return how many rows of the answer to a merge are new in the target."""
     is_inserted = pc.equal(rows.column("source_change"), "inserted")
     return int(pc.sum(pc.and_(is_inserted, rows.column("target_address").is_null())).as_py() or 0)
 
@@ -302,7 +302,7 @@ def _buckets_of_ids(rows: pa.Table, buckets: int) -> pa.Array:
 
 
 def _with_rows(question: _Question, rows: dict[int, list[pa.RecordBatch]]) -> _Question:
-    """The same question of other rows of each side."""
+    """Return the same question with other rows on each side."""
     return question.with_sides(
         [
             None if side is None else HeldRows(schema=side.schema, batches=rows.get(number, []))

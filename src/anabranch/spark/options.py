@@ -88,7 +88,7 @@ class ReadOptions:
 
 
 def asks_for_changes(options: Mapping[str, str]) -> bool:
-    """Whether the changes of a table are to be read, and not its rows."""
+    """Return whether options ask for the changes of a table, and not for its rows."""
     return not _FEED.isdisjoint(options)
 
 
@@ -138,7 +138,9 @@ class WriteOptions:
         location = TableLocation.parse(options, known=_WRITING)
         is_upsert = _flag("upsert", options.get("upsert", "false"))
         if is_overwrite and is_upsert:
-            raise InvalidInputError("an upsert keeps the other rows", hint="use the mode 'append' with it")
+            raise InvalidInputError(
+                "an upsert keeps the other rows", hint="use the mode 'append', or the output mode 'append' of a stream"
+            )
         return cls(
             location=location,
             branch=options.get("branch", MAIN),
@@ -169,7 +171,7 @@ def with_lent_options(options: Mapping[str, str], lent: Mapping[str, Mapping[str
 
 
 def pinned_options(repository: Repository, table: Table) -> dict[str, str]:
-    """What lets Spark read one table exactly as a snapshot has it."""
+    """Return the options with which Spark reads a table exactly as a snapshot has it."""
     version_ref = version_ref_to_json(table.version_ref)
     return {"repo": repository.uri, "path": table.key, _VERSION_REF: json.dumps(version_ref)}
 

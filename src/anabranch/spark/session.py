@@ -117,7 +117,7 @@ def get_session(
 
 
 def can_start() -> bool:
-    """Whether a session runs, or could be started here; one of Spark's own workers starts none."""
+    """Return whether a session runs, or can be started here. A worker of Spark cannot start one."""
     if find_spec("pyspark") is None:
         return False
     from pyspark import TaskContext
@@ -147,7 +147,7 @@ def _running() -> "SparkSession | None":
 
 
 def _make_active(session: Any) -> None:
-    """Make a session the one of this thread, too: Spark looks there alone for the format of what is to be written."""
+    """Make a session that of this thread, too: only there Spark looks for the format of a write."""
     java = getattr(session, "_jsparkSession", None)
     if java is not None:
         session._get_j_spark_session_class(session._jvm).setActiveSession(java)
@@ -238,7 +238,7 @@ def register_tables(spark: "SparkSession", repo: Repository, *, ref: str | None 
 
 
 def _refuse_equal(names: dict[str, str]) -> None:
-    """Refuse two tables of one name: Spark does not know upper from lower case, and `_` may be part of both halves."""
+    """Refuse two tables with the same view: Spark ignores case, and both parts of a name may contain `_`."""
     seen: dict[str, str] = {}
     for key, name in names.items():
         other = seen.setdefault(name.lower(), key)
@@ -260,7 +260,7 @@ _LENT_SETTING = "anabranch.secret."
 
 
 def ship(session: "SparkSession") -> None:
-    """Let a session's workers import this package, and its driver know the format; once for each session."""
+    """Send this package to the workers of a session, and register the format, once for each session."""
     context = getattr(session, "_sc", None)
     # Workers of a Connect server may run here, too, but its session does not know it.
     is_local = context is not None and str(context.master).startswith("local")
@@ -273,7 +273,7 @@ def ship(session: "SparkSession") -> None:
 
 
 def lend(session: "SparkSession", location: str, storage_options: Mapping[str, str]) -> None:
-    """Let a session reach a repository by these options, so that queries need not name them.
+    """Give a session the storage options of a repository, so that queries need not name them.
 
     They travel inside the registered format, and as a setting of the session for the source in the jar. Options of
     a query do not: a Spark Connect server writes those down, as they are, in its log of events.
@@ -293,7 +293,7 @@ def lend(session: "SparkSession", location: str, storage_options: Mapping[str, s
 
 
 def ship_by_value(module: ModuleType) -> None:
-    """Let workers get the functions of a module whole, which they cannot import."""
+    """Send the functions of a module to the workers as a whole, because they cannot import it."""
     cloudpickle: Any = importlib.import_module("pyspark.cloudpickle")
     cloudpickle.register_pickle_by_value(module)
 
@@ -321,7 +321,7 @@ def _source() -> "type[AnabranchSource]":
 
 
 def zipped_package() -> Path:
-    """This package as a zip file; its name changes with its content, because Spark takes each name once."""
+    """Write this package to a zip file. Its name depends on its content, because Spark accepts each name only once."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
@@ -351,13 +351,13 @@ _HAS_JAR = "_anabranch_has_jar"
 
 
 def find_jar() -> Path | None:
-    """The jar with the catalog, or None if this installation was built without a Java compiler."""
+    """Return the jar with the catalog, or None if this installation was built without a Java compiler."""
     folder = Path(str(resources.files("anabranch.spark"))) / _JARS
     return next(iter(sorted(folder.glob("anabranch-spark-*.jar"))), None)
 
 
 def catalog_settings() -> dict[str, str]:
-    """The settings with which a new session knows the catalog's class."""
+    """Return the settings that let a new session find the class of the catalog."""
     jar = find_jar()
     return {} if jar is None else {"spark.jars": str(jar)}
 

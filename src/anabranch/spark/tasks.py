@@ -106,11 +106,11 @@ class SparkLoader:
 
 
 def _shared_out(files: tuple[SourceFile, ...]) -> list[tuple[SourceFile, ...]]:
-    """Files in their order, small ones together."""
+    """Return groups of files in their order. Small files are in one group."""
     parts: list[tuple[SourceFile, ...]] = []
     held: list[SourceFile] = []
     size = 0
-    # Files keep their order: with on_duplicate='last', the last row of a key in this order wins.
+    # The order is kept: with on_duplicate='last', the last row of a key in this order wins.
     for file in files:
         if held and size + file.size > _BYTES_PER_TASK:
             parts.append(tuple(held))
@@ -138,7 +138,7 @@ def spark_errors() -> Iterator[None]:
 
 
 def find_error(text: str) -> AnabranchError | None:
-    """The error whose traceback a text holds, if it is one of ours."""
+    """Return the error whose traceback a text contains, or None if it is not one of Anabranch."""
     for name, problem, hint in reversed(_LAST_LINE.findall(text)):  # the cause of an error is printed before it
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, AnabranchError):

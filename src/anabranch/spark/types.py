@@ -44,12 +44,12 @@ _WIDER: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
 
 
 def shown_schema(schema: pa.Schema) -> StructType:
-    """The columns as Spark shows them; refuse a type that it cannot hold."""
+    """Return the columns as Spark shows them. Refuse a type that Spark does not have."""
     return StructType([_spark_field(field) for field in schema])
 
 
 def shown_columns(shown: StructType) -> pa.Schema:
-    """The columns in the very types in which Spark takes rows from Python."""
+    """Return the columns in the types in which Spark takes rows from Python."""
     return to_arrow_schema(shown, timezone=_UTC)
 
 
@@ -65,12 +65,12 @@ def as_shown(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 
 
 def struct_from_json(text: str) -> StructType:
-    """Columns as Spark writes them as JSON."""
+    """Read columns from the JSON that Spark writes."""
     return StructType.fromJson(json.loads(text))
 
 
 def new_columns(given: StructType, existing: pa.Schema | None = None, *, keep_nullability: bool = False) -> pa.Schema:
-    """The columns of a table made from rows of Spark.
+    """Return the columns of a table for rows of Spark.
 
     A column that the table has already, and that Spark cannot distinguish from the given one, stays unchanged. Others
     are nullable, unless `keep_nullability` is set: NOT NULL of a CREATE TABLE is meant, that of a DataFrame is a guess.
@@ -83,7 +83,7 @@ def new_columns(given: StructType, existing: pa.Schema | None = None, *, keep_nu
 
 
 def as_columns(batches: Iterator[pa.RecordBatch], given: StructType, columns: pa.Schema) -> pa.RecordBatchReader:
-    """Rows of Spark in the types of a table's columns; refuse a wrong type before a row is read."""
+    """Return rows of Spark in the types of the columns of a table. Refuse a wrong type before a row is read."""
     target = pa.schema([_target_field(field, columns) for field in given])
     casted = (
         pa.RecordBatch.from_arrays([_cast(batch.column(n), field) for n, field in enumerate(target)], schema=target)
@@ -130,7 +130,7 @@ def _given_type(given: StructField) -> pa.DataType:
 
 
 def _normal(kind: pa.DataType) -> pa.DataType:
-    """A type with all its parts nullable and named alike."""
+    """Return a type in which all parts are nullable, and those of lists and maps have the usual names."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _normal(field.type)) for field in kind])
     if pa.types.is_map(kind):
@@ -153,7 +153,7 @@ def _new_field(given: StructField) -> pa.Field:
 
 
 def _target_field(given: StructField, columns: pa.Schema) -> pa.Field:
-    """The column that a given one goes to, in a type that what follows can judge or take as it is."""
+    """Return the column of a table for a given one, in a type that the write accepts or refuses with a good error."""
     kept = _kept_field(given, columns)
     if kept is not None:
         # Nulls are counted, and named, when the rows are written.
@@ -174,7 +174,7 @@ def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _is_too_wide(kind: pa.DataType) -> bool:
-    """Whether a type is, or holds, a decimal of more digits than Spark has."""
+    """Return whether a type is or contains a decimal with more digits than Spark has."""
     if pa.types.is_decimal(kind):
         return bool(kind.precision > _MOST_DIGITS)
     return any(_is_too_wide(kind.field(n).type) for n in range(kind.num_fields))

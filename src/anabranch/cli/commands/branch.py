@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from anabranch.cli.command import WRITES, Here, add_group, command, group, remembered
 from anabranch.cli.merging import CheckFiles, read_checks
-from anabranch.cli.options import (
-    REF_FORMS,
-    ListPage,
-    RefOption,
-    TableName,
-    argument,
-    flag,
-    option,
-    parse_duration,
-)
+from anabranch.cli.options import REF_FORMS, ListPage, RefOption, TableName, argument, flag, option, parse_duration
 from anabranch.cli.output import Answer, document_of
 from anabranch.cli.texts import Table, commit_line, count, mode_text, size_text, snapshot_size
 from anabranch.config import remember

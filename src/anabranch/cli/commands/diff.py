@@ -156,7 +156,7 @@ def _column_table(part: "TableDiff", *, title: str) -> Table:
 
 
 def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
-    """A line for each row, and one for those that are left out."""
+    """Yield a line for each row, and one with the number of rows that are not shown."""
     for row in rows:
         sign, colour = _SIGNS[row.change]
         if row.change == "updated":
@@ -170,7 +170,7 @@ def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[
 
 
 def _iter_pieces(part: "TableDiff", row: _ChangedRow) -> Iterator[tuple[str, str | None]]:
-    """The cells of an updated row that changed, old and new in the colours of what went and came, after its key."""
+    """Yield the key of an updated row and its changed cells: the old value in red, the new one in green."""
     before, after = row.before or {}, row.after or {}
     old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
     key = () if part.after is None else part.after.primary_key

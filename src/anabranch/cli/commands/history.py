@@ -138,7 +138,10 @@ def _label(commit: "GraphCommit", heads: dict[str, str], tags: dict[str, str]) -
 
 
 def draw(nodes: "Sequence[GraphCommit]", labels: Mapping[str, str]) -> Iterator[str]:
-    """Lines for the nodes, which come newest first; each column waits for the commit it will meet next."""
+    """Yield the lines of a drawing of commits, which are given newest first.
+
+    Each column belongs to a commit that is not drawn yet: the parent of the commit above.
+    """
     columns: list[str] = []
     for node in nodes:
         if node.id not in columns:
@@ -163,7 +166,7 @@ def draw(nodes: "Sequence[GraphCommit]", labels: Mapping[str, str]) -> Iterator[
 
 
 def _joined(into: int, joining: int, width: int) -> str:
-    """One column runs into another on its left, and those on its right move up."""
+    """Return a line in which a column joins another one on its left. The columns on its right move to the left."""
     cells = ["|", *[" "] * (2 * width - 2)]
     for index in range(1, width):
         if index < joining:
@@ -175,14 +178,14 @@ def _joined(into: int, joining: int, width: int) -> str:
 
 
 def _opened(at: int, width: int) -> str:
-    """A column begins right of another, and those on its right make room."""
+    """Return a line in which a column begins on the right of another. The columns behind it move to the right."""
     cells = ["|" if index <= at else " " for index in range(width)]
     between = ["\\" if index >= at else " " for index in range(width)]
     return "".join(cell + gap for cell, gap in zip(cells, between, strict=True)).rstrip()
 
 
 def _ended(at: int, width: int) -> Iterator[str]:
-    """A column ends, and those on its right move up."""
+    """Yield a line in which a column has ended and the columns on its right move to the left, if there are any."""
     if at == width - 1:
         return
     cells = ["|" if index < at else " " for index in range(width)]

@@ -178,7 +178,7 @@ def settle(
 
 
 def _history(here: Here, key: TableKey, ref: str | None, *, limit: int) -> "list[GraphCommit]":
-    """The commits that changed a table; where a live branch follows main, those of main."""
+    """Return the commits that changed a table. If a live branch shows the table of main, they are those of main."""
     seen = here.snapshot(ref)
     start, main = ref, seen.main_commit_id
     # With an equal entry the branch shows the table of main, whose history is on main.
@@ -279,7 +279,7 @@ def _counts(found: "SchemaPlan") -> str:
 
 
 def _lines(found: "SchemaPlan") -> Iterator[Line]:
-    """The plan as a difference: a line for each table, below it one for each of its changes."""
+    """Yield a line for each table of a plan, and below it a line for each of its changes."""
     for key in found.tables:
         steps = found.of_table(key)
         whole = next((step for step in steps if step.kind in {"create_table", "drop_table"}), None)

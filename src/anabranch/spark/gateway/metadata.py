@@ -27,13 +27,7 @@ from anabranch.spark.change_feed import (
     plan_pieces,
     read_pieces,
 )
-from anabranch.spark.gateway.requests import (
-    Request,
-    TableName,
-    columns_of,
-    split_from_json,
-    values_of,
-)
+from anabranch.spark.gateway.requests import Request, TableName, columns_of, split_from_json, values_of
 from anabranch.spark.options import FeedOptions, TableLocation
 from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_from_json
 
@@ -208,7 +202,7 @@ def plan_stream(request: Request) -> dict[str, Any]:
 
 
 def _follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
-    """Return who follows the stream of a request: one for all its batches, because it knows what it has searched."""
+    """Return the follower of the stream of a request. All batches share it, because it caches what it has searched."""
     key = json.dumps([request["repo"], request["metadata"], request["options"]], sort_keys=True)
     with _FOLLOWERS_LOCK:
         if key not in _FOLLOWERS:

@@ -217,8 +217,7 @@ def unprotect_branch(call: Call) -> Rows:
 
 @procedure("Name the commit of a ref.", required("name"), optional("ref", "description"), columns=_TAG)
 def tag(call: Call) -> Rows:
-    ref, description = call.get("ref", call.branch), call.get("description", "")
-    info = call.repository.tag_create(call["name"], ref=ref, description=description)
+    info = call.repository.tag_create(call["name"], ref=call.get("ref", call.branch), **call.given("description"))
     return [{"tag": info.name, "commit": info.commit_id}]
 
 
@@ -302,11 +301,10 @@ def load(call: Call) -> Rows:
     report = call.repository.load(
         call["table"],
         call["source"],
-        mode=call.get("mode", "append"),
         branch=call.target,
         engine=Choice.LOCAL,
         csv=CsvOptions(**call.given("delimiter header")),
-        **call.given("format on_bad on_duplicate message primary_key"),
+        **call.given("format mode on_bad on_duplicate message primary_key"),
     )
     names = "table branch rows_read rows_loaded rows_rejected"
     return [values_of(report, names, files=len(report.files), commit=report.commit_id)]

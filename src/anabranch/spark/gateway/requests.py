@@ -10,7 +10,7 @@ A frame is one byte for its kind, four bytes (big-endian) for the length of its 
 A connection carries one request: a J frame, which names the operation in `op`. Where the request brings rows, A frames
 and a Z frame follow it. The answer is a J frame, or A frames and a Z frame where it brings rows. An E frame may come
 instead of any frame of the answer, also after some rows. Closing the connection cancels the request. There is no
-other flow control than that of the socket: who writes waits until the other side has read.
+other flow control than that of the socket: the writer waits until the other side has read.
 
 A table name in Spark SQL is `bucket.table`, then a state to read, then a metadata table.
 """
@@ -180,7 +180,7 @@ class Request:
         self._frames.send_end()
 
     def unless_cancelled(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass batches on until the JVM closes the connection: who does not send rows would not notice it."""
+        """Yield batches until the JVM closes the connection. Without sending rows, that would not be noticed."""
         for batch in batches:
             self._frames.check_connected()
             yield batch
@@ -337,7 +337,7 @@ def _parse_new_name(parts: list[str], *, old: list[str], given: list[str], catal
 
 
 def branch_of(name: TableName) -> str:
-    """The branch to commit to; refuse a state that never changes, and a metadata table."""
+    """Return the branch to commit to. Refuse a state that never changes, and a metadata table."""
     if name.branch is None or name.metadata is not None:
         raise InvalidInputError(
             f"'{name.key}' at '{name.ref}' is read-only", hint=f"name a table of a branch, as in {name.key}.branch_main"

@@ -21,10 +21,7 @@ from anabranch.format.splits import Order, Selection, plan_splits, read_split, s
 from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN
 from anabranch.repo.repository import Repository
-from anabranch.spark.gateway.requests import (
-    Request,
-    split_from_json,
-)
+from anabranch.spark.gateway.requests import Request, split_from_json
 from anabranch.spark.options import (
     ReadOptions,
     asks_for_changes,
@@ -275,7 +272,7 @@ def _text_match(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -
 
 
 def _column(found: Mapping[str, Any], schema: pa.Schema) -> tuple[str, pa.DataType]:
-    """A column, or a field inside a struct, as SQL, with its type."""
+    """Return the SQL and the type of a column, or of a field inside a struct."""
     if found["op"] != "column":
         raise _CannotPushError
     kind: pa.DataType = pa.struct(list(schema))

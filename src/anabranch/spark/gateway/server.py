@@ -166,7 +166,7 @@ class _Handler(socketserver.BaseRequestHandler):
         except AnabranchError as err:
             hint = words_at(Door.SPARK_SQL, _HINTS.get(type(err), err.hint))
             _send_error(frames, type(err).__name__, err.problem, hint)
-        except BaseException as err:  # noqa: BLE001 - whatever went wrong, Spark must hear of it; a panic of Lance, too
+        except BaseException as err:  # noqa: BLE001 - Spark gets every error, also a panic of Lance
             text = "".join(traceback.format_exception(err))
             _send_error(frames, type(err).__name__, f"{err}\n{text}", "")
 

@@ -23,13 +23,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch, table_writes
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable, WrittenChange
-from anabranch.spark.gateway.requests import (
-    Request,
-    branch_of,
-    name_of,
-    schema_from_text,
-    schema_to_text,
-)
+from anabranch.spark.gateway.requests import Request, branch_of, name_of, schema_from_text, schema_to_text
 from anabranch.spark.gateway.scans import push_predicate
 from anabranch.spark.gateway.tables import TableDefinition, parse_definition
 from anabranch.spark.options import version_ref_from_json, version_ref_to_json
@@ -55,7 +49,7 @@ _WRITES: dict[str, _Write] = {}
 
 
 def has_begun() -> bool:
-    """Whether a write was begun in this process and has not ended."""
+    """Return whether a write was begun in this process and has not ended."""
     return bool(_WRITES)
 
 
@@ -190,7 +184,7 @@ def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | No
 
 
 def _fresh(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The fragments of new rows that all tasks wrote."""
+    """Return the fragments of new rows of all tasks."""
     return [text for task in tasks for text in task.get("fragments", ())]
 
 
@@ -250,7 +244,7 @@ def _where(request: Request, version_ref: VersionRef) -> str | None:
 
 
 def _exact(filters: Sequence[Mapping[str, Any]], schema: pa.Schema) -> str | None:
-    """Filters as one predicate, or None unless Lance decides all of them exactly as Spark does."""
+    """Return filters as one predicate, or None unless Lance decides all of them exactly as Spark does."""
     pushed = [push_predicate(found, schema) for found in filters]
     # A predicate that is not exact matches too many rows. For a scan Spark filters again, here they would be deleted.
     if any(one is None or not one.is_exact for one in pushed):
