@@ -7,7 +7,6 @@ from heapq import heappop, heappush, heapreplace
 from itertools import chain
 from typing import NamedTuple
 
-from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import (
     BranchState,
@@ -388,8 +387,6 @@ class Ancestry:
                 yield commit_id, found
 
     def _is_made_from(self, later: TableEntry, earlier: TableEntry) -> bool:
-        home_of = self._repo_store.config.home_of
-        after, before = (VersionRef(home=home_of(entry), version=entry.version) for entry in (later, earlier))
         from anabranch.format.compare.difference import descends_from  # not at the top: it loads Lance
 
-        return descends_from(after, before)
+        return descends_from(*map(self._repo_store.config.version_ref, (later, earlier)))
