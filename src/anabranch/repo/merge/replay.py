@@ -267,7 +267,7 @@ def plan_replay(repo_store: RepoStore, request: Replay) -> tuple[CommitPlan, ...
 
 @contextmanager
 def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator[Iterator[tuple[Change, MergeSteps]]]:
-    """Return the steps of each change on top of the changes before it.
+    """Provide the steps of each change on top of the changes before it.
 
     These are staged when the next steps are asked for, so they must have no conflicts. Garbage collection removes what
     was staged.
@@ -284,6 +284,7 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
                 staged = combiner.stage(planned, tables).changes
                 tables = {key: entry for key, entry in {**tables, **staged}.items() if entry is not None}
 
+    # A context around the loop of the caller, because rows are read there, too.
     with collected_errors(repo_store.config, lambda: [each for change in changes for each in change.sources]):
         yield steps()
 
