@@ -220,9 +220,9 @@ class Ancestry:
         - A pulled table comes from the commit it was pulled from.
         - A merged table comes from both sides, so that the next merge starts there.
 
-        Of several lowest common ancestors, those are left out that another one already includes for this table. Usually
-        one is left. If several are left, they differ, and the caller must merge them first. The bases of that merge are
-        the bases of each pair.
+        If there are several lowest common ancestors, those that another one already includes for this table are left
+        out. Usually one is left. If several are left, they differ, and the caller must merge them first. The bases of
+        that merge are the bases of each pair.
         """
         bases, is_plain = self._bases(self._tip(ours), self._tip(theirs))
         tips = self._table_tip(ours, names[0] or key), self._table_tip(theirs, names[1] or key)

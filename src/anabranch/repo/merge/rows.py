@@ -144,7 +144,7 @@ class _RowMerger:
         if not is_changed.any():
             return
         ordered = (rows if is_changed.all() else rows.filter(pa.array(is_changed))).select(self._schema.names)
-        # To combine the chunks of a column copies it, also if there is only one.
+        # `combine_chunks` copies a column even if it has only one chunk.
         columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in ordered.columns]
         arrays = [cast_computed(column, field) for column, field in zip(columns, self._schema, strict=True)]
         batch = RowBatch(
