@@ -1805,7 +1805,7 @@ class Repository:
         dry_run: bool,
     ) -> "ReplayResult":
         """Apply commits, or plan that. The commits that are read are kept out of garbage collection."""
-        from anabranch.repo.merge.cherry_pick_and_rebase import Pick, pick_commit
+        from anabranch.repo.merge.cherry_pick_and_rebase import Pick
         from anabranch.repo.merge.plan import ReplayResult
         from anabranch.repo.merge.replay import plan_replay, replay
 
@@ -1818,10 +1818,7 @@ class Repository:
         with self._holding(*(request.commits if isinstance(request, Pick) else [request.onto])) as repo_store:
             if dry_run:
                 return ReplayResult(plan=plan_replay(repo_store, request))
-            if isinstance(request, Pick) and len(request.commits) == 1:
-                published, commits = pick_commit(repo_store, request)
-            else:
-                published, commits = replay(repo_store, request)
+            published, commits = replay(repo_store, request)
         if published is not None:
             self._on_published(published)
         return ReplayResult(commits=commits)

@@ -4,7 +4,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import testing
-from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeConflictError, WriteConflictError
+from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeConflictError
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
 from tests.repo.rivals import raced_by
 
@@ -305,9 +305,18 @@ def test_revert_is_merged_with_a_concurrent_commit_to_its_table(lake: ab.Reposit
     assert ids(lake) == raw_ids(lake) == [1, 2, 3, 5]
 
 
-def test_a_revert_on_a_live_branch_that_is_frozen_concurrently_is_refused(lake: ab.Repository) -> None:
+def test_revert_on_a_live_branch_that_is_frozen_concurrently_is_made_on_the_frozen_branch(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 4, branch="dev")
-    with pytest.raises(WriteConflictError, match="pinned"):
-        raced_by(lake, lambda other: other.branch_freeze("dev")).revert("dev", branch="dev")
-    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
+    raced_by(lake, lambda other: other.branch_freeze("dev")).revert("dev", branch="dev")
+    append(lake, 5)
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3]
+    assert lake.branch_get("dev").mode == "pinned"
+
+
+def test_revert_of_a_first_write_keeps_a_concurrent_second_one(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    commit = append(lake, 4, branch="dev").graph_commit_id
+    raced_by(lake, lambda other: append(other, 5, branch="dev")).revert(commit, branch="dev")
+    append(lake, 6)
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 5]

@@ -34,7 +34,7 @@ from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan, table_plans
 from anabranch.repo.merge.steps import MergeSteps
 from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.write.publish import Made, Published, move_branch
+from anabranch.repo.write.publish import Made, Published, move_branch, refuse_removed_files
 from anabranch.repo.write.settle import settle_movement
 from anabranch.storage import in_parallel
 
@@ -64,7 +64,7 @@ class Replay(ABC):
     """The request to apply the changes of commits to a branch.
 
     With `expected_head` the branch must be at that commit. `inspect` reads the result before it is published. With
-    `by_pointer`, unchanged tables of the branch get their other state without a merge. See `apply_change`.
+    `by_pointer`, unchanged tables of the branch get their other state without a merge. See `_apply`.
     """
 
     combiner: Combiner
@@ -136,7 +136,11 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
         newest = view.head
         # A rebase moves the branch also without new commits.
         if newest is head.head:
-            raise nothing_to_change(request.combiner.branch, changes)
+            what = f"commit {held[0]}" if len(held) == 1 else f"{len(held)} commits"
+            raise InvalidInputError(
+                f"{what} would change nothing on branch '{head.branch}'",
+                hint="the branch already has the result, so no commit is needed",
+            )
         if request.inspect is not None:
             request.inspect(newest, repo_store.commits.tables_of(newest))
         repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
@@ -155,14 +159,6 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
     return published, tuple(record.commit for record in made.commits)
 
 
-def nothing_to_change(branch: BranchName, changes: Sequence[Change]) -> InvalidInputError:
-    what = f"commit {changes[0].commit.graph_commit_id}" if len(changes) == 1 else f"{len(changes)} commits"
-    return InvalidInputError(
-        f"{what} would change nothing on branch '{branch}'",
-        hint="the branch already has the result, so no commit is needed",
-    )
-
-
 def _make_commits(
     repo_store: RepoStore, head: LogEntry, view: View, changes: Sequence[Change], request: Replay
 ) -> tuple[View, tuple[CommitRecord, ...]]:
@@ -172,16 +168,18 @@ def _make_commits(
     """
     made: list[CommitRecord] = []
     combiner = request.combiner
-    check_resolvers(view.tables(repo_store.commits), changes, combiner)
+    _check_resolvers(view.tables(repo_store.commits), changes, combiner)
     for change in changes:
         tables = view.tables(repo_store.commits)
-        released = find_released(head, change, tables)
+        released = _find_released(head, change, tables)
         what = f"commit {change.commit.graph_commit_id} on top of {view.commit.graph_commit_id}"
         with collected_errors(repo_store.config, partial(tuple, change.sources)):
-            staged = apply_change(tables, change, combiner, what, released=released, by_pointer=request.by_pointer)
+            staged = _apply(tables, change, combiner, what, released=released, by_pointer=request.by_pointer)
         # The branch has this change already, and an empty commit would record nothing.
         if not staged and not released:
             continue
+        if request.by_pointer:  # to an old state, whose files native cleanup may have removed
+            refuse_removed_files(repo_store.config, head.home_branch, staged)
         below = view.without(released)
         main = None if below.main is None else below.main.commit
         spec = replace(change.spec, released=released)
@@ -193,7 +191,7 @@ def _make_commits(
     return view, tuple(made)
 
 
-def find_released(head: LogEntry, change: Change, tables: TableMap) -> frozenset[TableKey]:
+def _find_released(head: LogEntry, change: Change, tables: TableMap) -> frozenset[TableKey]:
     """Return the tables of a live branch that follow main again with a change, if they were not changed since."""
     commit = change.commit
     # The commit of another branch did not decide what follows main on this one.
@@ -202,7 +200,7 @@ def find_released(head: LogEntry, change: Change, tables: TableMap) -> frozenset
     return frozenset(key for key in change.followed if is_same_state(tables.get(key), change.before[key]))
 
 
-def apply_change(
+def _apply(
     tables: TableMap, change: Change, combiner: Combiner, what: str, *, released: Set[TableKey], by_pointer: bool
 ) -> Changes:
     """Stage a change on tables of a branch, except for `released` tables. Return the new entries.
@@ -223,7 +221,7 @@ def _sides(change: Change, target: TableMap, keys: Set[TableKey] | None = None) 
     return Sides.of(keys, base=change.before, source=change.after, target=target)
 
 
-def check_resolvers(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> None:
+def _check_resolvers(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> None:
     """Raise InvalidInputError if a resolver is for a table or column that no change and no table has."""
     combiner.check_resolvers(*(_sides(change, tables) for change in changes))
 
@@ -276,7 +274,7 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
 
     def steps() -> Iterator[tuple[Change, MergeSteps]]:
         tables, combiner = view.tables(repo_store.commits), request.combiner
-        check_resolvers(tables, changes, combiner)
+        _check_resolvers(tables, changes, combiner)
         for number, change in enumerate(changes, start=1):
             planned = combiner.plan(_sides(change, tables))
             yield change, planned
