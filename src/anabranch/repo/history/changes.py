@@ -45,7 +45,7 @@ class CommitChanges(CommitStep):
         """Read the rows that this commit changed, in no particular order."""
         return self.diff.iter_rows()
 
-    def iter_batches(self) -> pa.RecordBatchReader:
+    def iter_batches(self) -> "pa.RecordBatchReader":
         """Return a reader of the changed rows: `commit`, `version` and `time`, then the columns of `TableDiff`."""
         rows = self.diff.iter_batches()
         constants = {
@@ -60,7 +60,7 @@ class CommitChanges(CommitStep):
         )
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def to_arrow(self) -> pa.Table:
+    def to_arrow(self) -> "pa.Table":
         """Return the rows that this commit changed as one table."""
         return self.iter_batches().read_all()
 
