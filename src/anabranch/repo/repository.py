@@ -270,7 +270,7 @@ class Repository:
             settle.warn_of_external_writes(published.external_writes)
 
     def _on_moved(self, after: LogEntry) -> None:
-        """Show a reset, undo, redo or rebase, also to plain Lance readers."""
+        """Show a reset, undo, redo, cherry-pick, revert or rebase, and settle its tables for plain Lance readers."""
         from anabranch.repo.write.publish import Published
 
         found = settle.settle_movement(self._repo_store, after)
@@ -1818,9 +1818,9 @@ class Repository:
         with self._holding(*(request.commits if isinstance(request, Pick) else [request.onto])) as repo_store:
             if dry_run:
                 return ReplayResult(plan=plan_replay(repo_store, request))
-            published, commits = replay(repo_store, request)
-        if published is not None:
-            self._on_published(published)
+            entry, commits = replay(repo_store, request)
+        if entry is not None:
+            self._on_moved(entry)
         return ReplayResult(commits=commits)
 
     def _commits_of(

@@ -34,12 +34,9 @@ from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan, table_plans
 from anabranch.repo.merge.steps import MergeSteps
 from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.write.publish import Made, Published, move_branch, refuse_removed_files
-from anabranch.repo.write.settle import settle_movement
+from anabranch.repo.write.publish import Made, move_branch, refuse_removed_files
 from anabranch.storage import in_parallel
 
-# What was published, None if nothing had to be done, and the new commits, oldest first.
-Replayed = tuple[Published | None, tuple[GraphCommit, ...]]
 _MAX_ATTEMPTS = 100
 
 
@@ -109,10 +106,11 @@ def iter_own_commits(
         yield record
 
 
-def replay(repo_store: RepoStore, request: Replay) -> Replayed:
+def replay(repo_store: RepoStore, request: Replay) -> tuple[LogEntry | None, tuple[GraphCommit, ...]]:
     """Apply changes, and publish the new commits with one entry of the log: all of them or none.
 
     They are made again for each head that another writer puts first. If one change has conflicts, nothing changes.
+    Return the entry, None if nothing had to be done, and the new commits, oldest first.
     """
     made = Made()
     is_moved = False
@@ -152,11 +150,7 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
         return repo_store.heads.next_entry(head, request.event, at=at, head=replace(newest, main_id=None))
 
     entry = move_branch(repo_store, request.combiner.branch, decide, made=made, attempts=_MAX_ATTEMPTS)
-    if not is_moved:
-        return None, ()
-    external = settle_movement(repo_store, entry)
-    published = Published(entry=entry, commit=entry.head.commit, changes={}, external_writes=external)
-    return published, tuple(record.commit for record in made.commits)
+    return (entry, tuple(record.commit for record in made.commits)) if is_moved else (None, ())
 
 
 def _make_commits(
