@@ -97,6 +97,8 @@ def test_commit_that_changed_no_table_is_not_reverted_or_picked(lake: ab.Reposit
         for act in (lake.revert, lake.cherry_pick):
             with pytest.raises(InvalidInputError, match="no tables"):
                 act(ref)
+            with pytest.raises(InvalidInputError, match="no tables"):
+                act(ref, branch="nowhere")  # reported before the missing branch
 
 
 def test_commit_that_was_not_published_is_not_reverted_or_picked(lake: ab.Repository) -> None:

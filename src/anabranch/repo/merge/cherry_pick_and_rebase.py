@@ -38,6 +38,12 @@ class Pick(Replay):
     event: ClassVar[BranchEvent] = BranchEvent.COMMITTED
     by_pointer: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        for commit in (record.commit for record in self.commits if not record.commit.tables):
+            raise InvalidInputError(
+                f"commit {commit.graph_commit_id} changed no tables", hint="pass a commit that changed tables"
+            )
+
     def find_changes(self, repo_store: RepoStore, head: LogEntry) -> tuple[View, list[Change]]:
         return View.now(repo_store, head), [_picked(repo_store, self, record) for record in self.commits]
 
@@ -48,10 +54,6 @@ def _picked(repo_store: RepoStore, request: Pick, record: CommitRecord) -> Chang
     The tables come from the log of its branch: only the log has the view of a live branch at the time of the commit.
     """
     commit = record.commit
-    if not commit.tables:
-        raise InvalidInputError(
-            f"commit {commit.graph_commit_id} changed no tables", hint="pass a commit that changed tables"
-        )
     branch, is_revert = BranchName(commit.branch), request.kind is CommitKind.REVERT
     after = repo_store.heads.get_numbered(branch, commit.manifest_version)
     if not is_made_by(after, commit, repo_store):
