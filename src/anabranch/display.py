@@ -152,7 +152,7 @@ def html_line(value: object, most: int = 200) -> str:
 
 def html_time(value: datetime) -> str:
     """Return a time in UTC as HTML, to the minute."""
-    shown = value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    shown = to_text(value.astimezone(UTC))
     return f'<time datetime="{value.isoformat()}" title="{shown} UTC">{shown[:16]}</time>'
 
 

@@ -271,7 +271,7 @@ class Repository:
             settle.warn_of_external_writes(published.external_writes)
 
     def _on_moved(self, after: LogEntry) -> None:
-        """Show a reset, undo, redo or rebase, also to plain Lance readers."""
+        """Show a reset, undo, redo, cherry-pick, revert or rebase, and settle its tables for plain Lance readers."""
         found = settle.settle_movement(self._repo_store, after)
         self._on_published(Published(entry=after, commit=after.head.commit, changes={}, external_writes=found))
 
@@ -1787,7 +1787,7 @@ class Repository:
         dry_run: bool,
     ) -> "ReplayResult":
         """Apply commits, or plan that. The commits that are read are kept out of garbage collection."""
-        from anabranch.repo.merge.cherry_pick_and_rebase import Pick, pick_commit
+        from anabranch.repo.merge.cherry_pick_and_rebase import Pick
         from anabranch.repo.merge.plan import ReplayResult
         from anabranch.repo.merge.replay import plan_replay, replay
 
@@ -1800,12 +1800,9 @@ class Repository:
         with self._holding(*(request.commits if isinstance(request, Pick) else [request.onto])) as repo_store:
             if dry_run:
                 return ReplayResult(plan=plan_replay(repo_store, request))
-            if isinstance(request, Pick) and len(request.commits) == 1:
-                published, commits = pick_commit(repo_store, request)
-            else:
-                published, commits = replay(repo_store, request)
-        if published is not None:
-            self._on_published(published)
+            entry, commits = replay(repo_store, request)
+        if entry is not None:
+            self._on_moved(entry)
         return ReplayResult(commits=commits)
 
     def _commits_of(

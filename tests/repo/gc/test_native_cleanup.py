@@ -59,6 +59,17 @@ def test_old_change_whose_files_are_there_is_published(
     assert ids(another(lake)) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("commits", ["main", "main~2..main"])
+def test_revert_to_a_state_whose_files_native_cleanup_removed_is_refused(lake: ab.Repository, commits: str) -> None:
+    for number in (4, 5):
+        with lake.transaction() as tx:
+            tx.overwrite(ORDERS, table(number))
+    clean_natively(lake)
+    with pytest.raises(DamagedFileError, match=f"files of the change to '{ORDERS}' are gone"):
+        slowly(lake, 10).revert(commits)
+    assert ids(another(lake)) == [5]
+
+
 def test_published_state_survives_native_cleanup(lake: ab.Repository) -> None:
     append(lake, 4)
     clean_natively(lake)

@@ -1,4 +1,4 @@
-"""Where lines of the commit graph parted: against a plain dict of parents, and at what cost."""
+"""Common ancestors in the commit graph: compared with a search in a dict of parents, and their number of requests."""
 
 import json
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def as_format_1(data: bytes) -> bytes:
     return unsealed(json.dumps(fields).encode(), format=1)
 
 
-def test_what_was_written_before_there_were_merges_is_read_and_continues(graph: Graph) -> None:
+def test_history_of_the_first_format_is_read_and_continued(graph: Graph) -> None:
     for _ in range(70):
         graph.commit()
     before = graph.repo.list_commits(limit=None)
@@ -96,7 +96,7 @@ def test_what_was_written_before_there_were_merges_is_read_and_continues(graph: 
 # Bases
 
 
-def test_the_base_is_where_a_branch_left_whatever_was_merged_since(graph: Graph) -> None:
+def test_base_is_the_fork_even_after_other_merges(graph: Graph) -> None:
     first = graph.commit()
     graph.branch("old")
     second = graph.commit()

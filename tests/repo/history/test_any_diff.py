@@ -1,4 +1,4 @@
-"""Differences between any two states of random histories, judged by plain dictionaries of all their rows."""
+"""Differences between any two states of random histories, compared with dicts of all their rows."""
 
 import tempfile
 from collections import Counter

@@ -80,7 +80,7 @@ def test_rows_of_a_key_of_several_columns_are_blamed(repo: ab.Repository) -> Non
     assert [row["message"] for row in found if row["a"] == "x"] == ["change", "change"]
 
 
-def test_what_cannot_be_blamed_is_refused(repo: ab.Repository) -> None:
+def test_tables_and_columns_that_cannot_be_blamed_are_refused(repo: ab.Repository) -> None:
     histories.begin(repo)
     with repo.transaction() as tx:
         tx.create_table("s.keyless", histories.SCHEMA)

@@ -84,7 +84,7 @@ def test_a_step_has_its_commit_its_counts_and_its_rows_in_arrow(lake: ab.Reposit
         step.commit = step.commit  # type: ignore[misc]
 
 
-def test_since_is_left_out_and_until_is_in(lake: ab.Repository) -> None:
+def test_range_excludes_since_and_includes_until(lake: ab.Repository) -> None:
     one, two, three = (put(lake, 1, v) for v in ("one", "two", "three"))
     assert messages(lake.changes(ORDERS, since=one)) == ["two", "three"]
     assert messages(lake.changes(ORDERS, until=two)) == ["first", "one", "two"]
@@ -105,7 +105,7 @@ def test_the_bound_branch_is_the_end_by_default(lake: ab.Repository) -> None:
     assert messages(lake.changes(ORDERS)) == ["first", "on dev"]
 
 
-def test_what_others_committed_concurrently_is_reported(lake: ab.Repository) -> None:
+def test_concurrent_commits_of_others_are_reported(lake: ab.Repository) -> None:
     other = ab.open(lake.uri, storage_options=lake.storage_options)
     lake.snapshot()
     put(other, 1, "theirs")
@@ -172,7 +172,7 @@ def test_columns_come_and_go_from_step_to_step(lake: ab.Repository) -> None:
     assert reported(iter(steps))[3][1][0] == ("updated", (1, "a", 2, None), (1, 2))
 
 
-def test_a_table_that_was_dropped_and_made_again_goes_and_comes(lake: ab.Repository) -> None:
+def test_drop_and_new_table_of_the_same_name_are_two_steps(lake: ab.Repository) -> None:
     with lake.transaction(message="drop") as tx:
         tx.drop_table(ORDERS)
     with lake.transaction(message="again") as tx:
@@ -210,7 +210,7 @@ def test_a_table_of_another_name_is_another_one(lake: ab.Repository) -> None:
     assert [step.renamed_to for step in lake.changes("out.orders")] == [None, None, None]
 
 
-def test_what_led_to_a_run_is_one_step(lake: ab.Repository) -> None:
+def test_transactions_of_a_run_are_one_step(lake: ab.Repository) -> None:
     run = lake.begin_run(message="nightly")
     for number in (4, 5):
         with run.transaction() as tx:
@@ -261,7 +261,7 @@ def test_after_a_reset_the_history_is_what_the_branch_has_now(lake: ab.Repositor
         lake.changes(ORDERS, since="lost", until=kept)
 
 
-def test_what_cannot_be_answered_is_refused_before_anything_is_read(lake: ab.Repository) -> None:
+def test_wrong_refs_and_tables_are_refused_before_anything_is_read(lake: ab.Repository) -> None:
     first = lake.snapshot().id
     put(lake, 1, "one")
     with pytest.raises(InvalidInputError, match=f"'main' comes after '{first}'"):

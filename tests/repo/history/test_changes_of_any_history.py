@@ -1,4 +1,4 @@
-"""The feed of any table of random histories, replayed on plain rows and judged by the tables themselves."""
+"""The change feed of any table of random histories: replayed on plain rows, it gives the rows of the table."""
 
 import tempfile
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What differs between two refs: tables, columns, rows."""
+"""Differences between two refs: tables, columns, rows."""
 
 import subprocess
 import sys
@@ -325,7 +325,7 @@ def test_a_column_twice_in_case_only_stays_apart(repo: ab.Repository) -> None:
     assert [row[3] for row in shown(only(repo, "main~1"))] == [("a",), ("a",)]
 
 
-def test_what_cannot_be_compared_is_refused(lake: ab.Repository) -> None:
+def test_unknown_refs_and_tables_are_not_compared(lake: ab.Repository) -> None:
     with pytest.raises(NotFoundError):
         lake.diff("nowhere")
     with pytest.raises(TableNotFoundError, match=r"no table 'x\.y' on either side"):

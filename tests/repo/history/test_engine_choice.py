@@ -1,4 +1,4 @@
-"""Which engine compares rows: what was asked for, else what fits how many there are."""
+"""Which engine compares rows: the named one, else the one that fits the number of rows."""
 
 import os
 import subprocess
@@ -93,7 +93,7 @@ def test_without_spark_any_number_of_rows_stays_here(large: Watched | None) -> N
     assert large is None or large.asked == []
 
 
-def test_what_is_asked_for_is_taken() -> None:
+def test_named_engine_is_used() -> None:
     local, large = Watched(), Watched(is_ready=False)
     assert choose_comparer("local", load_local=lambda: local, find_large=never) is local
     assert choose_comparer("spark", load_local=lambda: local, find_large=lambda: large) is large

@@ -117,7 +117,7 @@ def test_keys_of_every_type_find_their_row(repo: ab.Repository, kind: pa.DataTyp
         (pa.decimal128(10, 2), Decimal("1.555")),
     ],
 )
-def test_what_is_not_a_value_of_the_key_is_refused(repo: ab.Repository, kind: pa.DataType, value: Any) -> None:
+def test_wrong_values_of_the_key_are_refused(repo: ab.Repository, kind: pa.DataType, value: Any) -> None:
     with repo.transaction(message="first") as tx:
         tx.create_table("s.t", pa.schema([("k", kind)]), primary_key=["k"])
     for read in (repo.entity_at, repo.entity_history):
@@ -145,7 +145,7 @@ def test_keys_of_several_columns_are_tuples(repo: ab.Repository) -> None:
         repo.entity_at("s.t", ("x", None))
 
 
-def test_what_is_not_there_is_named(lake: ab.Repository) -> None:
+def test_errors_name_the_missing_table_ref_or_version(lake: ab.Repository) -> None:
     for read in (lake.entity_at, lake.entity_history):
         with pytest.raises(InvalidInputError, match=f"'{CUSTOMERS}' has no primary key"):
             read(CUSTOMERS, 10)

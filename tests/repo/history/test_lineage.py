@@ -1,4 +1,4 @@
-"""What a table came from: tables, pipelines, loads and changes, as the commits show."""
+"""The lineage of a table, from the commits: tables, pipelines, loads and changes."""
 
 import json
 import re
@@ -119,7 +119,7 @@ def test_a_table_came_from_what_its_pipelines_read(repo: ab.Repository) -> None:
     assert first.created_at < loads.created_at
 
 
-def test_it_is_a_value_that_json_holds(repo: ab.Repository) -> None:
+def test_lineage_is_an_immutable_value_that_json_can_hold(repo: ab.Repository) -> None:
     load(repo, "b.one")
     run(repo, "p", {"s.two": ["b.one"]})
     lineage = repo.lineage("s.two")
@@ -161,7 +161,7 @@ def test_a_ref_chooses_the_time(repo: ab.Repository) -> None:
     assert names(repo.lineage("s.out"), "load") == set()
 
 
-def test_what_was_rebuilt_owes_nothing_to_what_it_was(repo: ab.Repository) -> None:
+def test_lineage_of_a_rebuilt_table_ends_at_the_rebuild(repo: ab.Repository) -> None:
     run(repo, "old", {"s.out": []})
     write(repo, "s.out")
     run(repo, "new", {"s.out": []}, how="rebuild")
@@ -172,7 +172,7 @@ def test_what_was_rebuilt_owes_nothing_to_what_it_was(repo: ab.Repository) -> No
 
 
 @pytest.mark.parametrize("how", ["append", "upsert", "something else"])
-def test_what_was_added_to_keeps_all_that_it_came_from(repo: ab.Repository, how: str) -> None:
+def test_lineage_of_an_appended_table_has_all_sources(repo: ab.Repository, how: str) -> None:
     load(repo, "s.out")
     run(repo, "old", {"s.out": []}, how=how)
     run(repo, "new", {"s.out": []}, how=how)
@@ -270,7 +270,7 @@ def test_tables_that_swapped_names_are_distinguished(repo: ab.Repository) -> Non
     assert tree(repo.lineage("s.b"))[1:] == ["└─ s.a  1 row  (the name before)", "   └─ load  Load s.a"]
 
 
-def test_a_table_made_again_owes_nothing_to_one_of_the_same_name(repo: ab.Repository) -> None:
+def test_lineage_of_a_new_table_omits_a_dropped_one_of_the_same_name(repo: ab.Repository) -> None:
     load(repo, "s.out")
     with repo.transaction() as tx:
         tx.drop_table("s.out")
@@ -395,7 +395,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("metadata", BAD)
-def test_metadata_without_sense_are_passed_over(repo: ab.Repository, metadata: dict[str, str]) -> None:
+def test_invalid_pipeline_metadata_are_ignored(repo: ab.Repository, metadata: dict[str, str]) -> None:
     write(repo, "s.out", metadata={"pipeline": "p", **metadata})
     lineage = repo.lineage("s.out")
     assert [line.split(" · ")[0] for line in tree(lineage)] == ["s.out  1 row", "└─ p  pipeline"]
@@ -414,7 +414,7 @@ def test_a_commit_that_claims_to_be_from_elsewhere_is_a_change(repo: ab.Reposito
     assert names(repo.lineage("s.out"), "change") == {kind.replace("_", " ")}
 
 
-def test_inputs_that_are_nowhere_to_be_found_are_named(repo: ab.Repository) -> None:
+def test_missing_inputs_are_shown_as_not_found(repo: ab.Repository) -> None:
     run(repo, "p", {"s.out": ["b.gone"]}, at="01ARZ3NDEKTSV4RRFFQ69G5FAV")
     lineage = repo.lineage("s.out")
     assert tree(lineage)[-1] == "   └─ b.gone  not found"

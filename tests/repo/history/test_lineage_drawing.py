@@ -1,4 +1,4 @@
-"""Drawings of lineages: well-formed, complete, nothing on top of anything else, whatever the names."""
+"""Drawings of lineages: well-formed with any names, complete, without overlaps."""
 
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -53,7 +53,7 @@ def test_a_drawing_has_a_box_for_each_node_and_an_arrow_for_each_edge(repo: ab.R
     assert arrows.count("edge read back") == 1  # s.orders is made from what it was
 
 
-def test_a_drawing_needs_nothing_else_and_heeds_dark_and_light(repo: ab.Repository) -> None:
+def test_drawing_is_self_contained_and_has_a_dark_mode(repo: ab.Repository) -> None:
     load(repo, "b.orders")
     text = repo.lineage("b.orders").to_svg()
     assert "prefers-color-scheme: dark" in text
@@ -64,7 +64,7 @@ def test_a_drawing_needs_nothing_else_and_heeds_dark_and_light(repo: ab.Reposito
 @pytest.mark.parametrize(
     "name", ["<b>&amp;", "a\nb\tc", "\x1b[2J\x07", 'quo"te', "漢字" * 60, "x" * 500, "]]>", "\u202e"]
 )
-def test_whatever_others_call_their_things_a_drawing_is_well_formed(repo: ab.Repository, name: str) -> None:
+def test_drawing_is_well_formed_with_any_names(repo: ab.Repository, name: str) -> None:
     write(repo, "s.out", metadata={"pipeline": name})
     write(repo, "s.out", message=name)
     lineage = repo.lineage("s.out")

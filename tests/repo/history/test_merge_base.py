@@ -42,7 +42,7 @@ def test_criss_cross_merges_have_two_merge_bases(lake: ab.Repository) -> None:
 
 
 @pytest.mark.s3
-def test_second_parent_is_what_a_merge_has_merged(lake: ab.Repository) -> None:
+def test_second_parent_is_the_merged_commit(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     append(lake, 5, branch="dev")

@@ -1,4 +1,4 @@
-"""Everything that shows commits, with commits of two parents."""
+"""Lists, graphs and tables of commits, with commits of two parents."""
 
 import pytest
 

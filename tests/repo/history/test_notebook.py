@@ -1,4 +1,4 @@
-"""What a notebook shows of a graph and of differences: the same as the web UI, with its style."""
+"""Graphs and differences in a notebook: the same as in the web UI, with its style."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""From which state of a table two branches continued: by hand, and against a history of each table of its own."""
+"""The common base of a table of two branches: chosen cases, and random ones compared with a history of each table."""
 
 from tempfile import TemporaryDirectory
 
@@ -123,7 +123,7 @@ def test_a_live_branch_that_pulled_a_table_follows_main_again(graph: Graph) -> N
     assert base_versions(graph, "dev", MAIN) == [forked]
 
 
-def test_a_criss_cross_that_one_side_did_nothing_in_has_one_base(graph: Graph) -> None:
+def test_criss_cross_with_changes_on_one_side_only_has_one_base(graph: Graph) -> None:
     graph.commit(MAIN, T, U)
     graph.branch("dev")
     graph.commit(MAIN, U)

@@ -25,14 +25,14 @@ Node = str
 
 @dataclass(frozen=True)
 class Merging:
-    """What a merge of all tables is meant to come to."""
+    """The expected result of a merge of all tables."""
 
     results: Mapping[str, ModelTable]
     conflicts: frozenset[tuple[str, object, str | None]]
 
 
 class History:
-    """Each state of each table is a node, made from others; a live branch has those of main until it writes."""
+    """Each state of each table is a node with its parents. A live branch has the nodes of main until it writes."""
 
     def __init__(self, uri: str) -> None:
         self.repo = ab.init(uri, actor="ada")
@@ -67,13 +67,13 @@ class History:
         self.tips[branch][key] = node
 
     def check(self, branches: Iterable[str] = BRANCHES) -> None:
-        """All branches have what they are meant to have."""
+        """Check that all branches have the expected rows."""
         for branch in branches:
             snapshot = self.repo.snapshot_of(branch)
             for key in TABLES:
                 assert rows_of(snapshot[key].to_arrow()) == _by_id(self.state(branch, key)), (branch, key)
 
-    # What can be done
+    # Changes
 
     def upsert(self, branch: str, key: str, rows: Mapping[int, Mapping[str, int | None]]) -> None:
         before = self.state(branch, key)
@@ -122,7 +122,7 @@ class History:
             self.tips[branch][key] = self.tip(parent, key)
 
     def merge(self, source: str, into: str, *, strategy: Strategy) -> None:
-        """Merge without a strategy, if that can be, else with one; check either."""
+        """Merge without a strategy if there are no conflicts, else with one. Check the conflicts and the result."""
         try:
             wanted = self.plan(source, into, "fail")
         except UnclearError:
@@ -148,7 +148,7 @@ class History:
             else:
                 assert _by_id(wanted.results[key]) == _by_id(self.state(into, key))
 
-    # What is meant
+    # Expected results
 
     def plan(self, source: str, into: str, strategy: Strategy) -> Merging:
         results: dict[str, ModelTable] = {}

@@ -221,7 +221,7 @@ def test_settle_by_force_sets_a_direct_write_aside(lake: ab.Repository, branch: 
     assert raw(lake, ref=branch).checkout_version(strange).count_rows() == 5
 
 
-def test_what_was_set_aside_is_not_reported_again(lake: ab.Repository, branch: str) -> None:
+def test_external_write_that_was_set_aside_is_not_reported_again(lake: ab.Repository, branch: str) -> None:
     strange_append(lake, branch, 99)
     commit_beside(lake, branch, 5)
     assert lake.external_writes != ()

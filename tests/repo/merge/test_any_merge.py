@@ -1,4 +1,4 @@
-"""Merges of any two branches of random histories, schema changes and all: what must hold whatever comes of them."""
+"""Merges of any two branches of random histories with schema changes: laws that hold for every result."""
 
 import tempfile
 from collections import Counter
@@ -33,7 +33,7 @@ def test_a_merge_is_made_or_its_conflicts_are_reported(data: st.DataObject) -> N
 
 @FEW
 @given(st.data())
-def test_what_only_the_source_did_comes_as_it_is(data: st.DataObject) -> None:
+def test_merge_into_an_unchanged_target_gives_the_state_of_the_source(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         repo = begin(f"{folder}/lake")
         for name in ("live", "dev"):

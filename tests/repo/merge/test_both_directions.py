@@ -1,8 +1,8 @@
-"""Random histories of two branches of one table, merged in both directions: both come to the same table.
+"""Random histories of two branches of one table, merged in both directions, with the same result.
 
 Each branch makes a few changes of rows, columns, defaults and nullability. The branches are merged into copies of each
 other. Both directions have the same conflicts, with the sides exchanged, or the same rows and columns. A strategy for
-the source in one direction comes to the same as a strategy for the target in the other one.
+the source in one direction has the same result as a strategy for the target in the other one.
 """
 
 import random
@@ -218,13 +218,13 @@ def check_histories(repo: ab.Repository, histories: Sequence[History], strategie
         assert counts[outcome] >= len(histories) // 10, counts
 
 
-def test_both_directions_come_to_the_same(repo: ab.Repository) -> None:
+def test_both_directions_have_the_same_result(repo: ab.Repository) -> None:
     check_histories(repo, [History(seed) for seed in range(100)], {"fail": "fail"})
 
 
 @pytest.mark.local
 @pytest.mark.proof
 @pytest.mark.parametrize("start", range(1000, 2000, 100))
-def test_both_directions_come_to_the_same_in_many_histories(repo: ab.Repository, start: int) -> None:
+def test_both_directions_have_the_same_result_in_many_histories(repo: ab.Repository, start: int) -> None:
     histories = [History(seed) for seed in range(start, start + 100)]
     check_histories(repo, histories, {"fail": "fail", "source": "target", "target": "source"})

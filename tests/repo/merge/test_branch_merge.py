@@ -1,4 +1,4 @@
-"""What a merge is as a commit: its parents, its words, what it expects and what it is checked for."""
+"""The commit of a merge: its parents, message and metadata, its expected heads, and the checks of its result."""
 
 from typing import Any
 
@@ -115,7 +115,7 @@ def test_merge_with_a_column_conflict_writes_no_data_of_other_tables(forked: ab.
     assert data_files(forked) == before
 
 
-def test_checks_see_what_is_merged_before_it_is_there(forked: ab.Repository) -> None:
+def test_checks_see_the_merged_state_before_it_is_published(forked: ab.Repository) -> None:
     seen: list[list[int]] = []
 
     def look(snapshot: Snapshot) -> bool:
@@ -134,7 +134,7 @@ def test_a_check_that_fails_leaves_both_branches_as_they_were(forked: ab.Reposit
     forked.merge("dev")
 
 
-def test_what_others_did_while_a_merge_was_under_way_is_merged_too(forked: ab.Repository) -> None:
+def test_concurrent_commits_are_merged_too(forked: ab.Repository) -> None:
     crossed = raced_by(forked, lambda other: append(other, 9))
     done = crossed.merge("dev")
     assert ids(forked) == [1, 2, 3, 7, 8, 9]
@@ -143,7 +143,7 @@ def test_what_others_did_while_a_merge_was_under_way_is_merged_too(forked: ab.Re
     assert done.plan.target_commit_id == done.commit.parent_commit_id
 
 
-def test_what_others_did_while_a_merge_was_under_way_may_conflict(forked: ab.Repository) -> None:
+def test_concurrent_commits_may_conflict(forked: ab.Repository) -> None:
     def change(other: ab.Repository) -> None:
         with other.transaction("main") as tx:
             tx.upsert(ORDERS, table(7, v="mine"))
@@ -162,7 +162,7 @@ def test_a_merge_that_another_writer_made_concurrently_is_not_made_again(forked:
 
 
 @pytest.mark.parametrize("words", [{"message": 3}, {"metadata": {"a": 1}}, {"metadata": ["a"]}, {"checks": 3}])
-def test_what_is_not_a_message_metadata_or_check_is_refused(forked: ab.Repository, words: dict[str, object]) -> None:
+def test_values_of_wrong_types_are_refused(forked: ab.Repository, words: dict[str, object]) -> None:
     with nothing_changes(forked), pytest.raises(InvalidInputError):
         forked.merge("dev", **words)  # type: ignore[arg-type]
 

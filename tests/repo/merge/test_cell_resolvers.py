@@ -1,4 +1,4 @@
-"""Who decides on conflicts: each resolver, by column, table or both, and what they leave open."""
+"""Resolvers decide on conflicts, by column, table or both. Conflicts that they do not decide are left."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -143,7 +143,7 @@ def test_a_function_is_given_the_conflict_and_gives_the_value(repo: ab.Repositor
     assert (conflict.base, conflict.source, conflict.target) == (BASE["price"], SOURCE["price"], TARGET["price"])
 
 
-def test_what_resolvers_leave_open_is_reported_and_nothing_changes(repo: ab.Repository) -> None:
+def test_conflicts_that_no_resolver_decides_are_reported_and_nothing_changes(repo: ab.Repository) -> None:
     begin(repo)
     resolvers: dict[str, Any] = {
         U: "source",
@@ -234,7 +234,7 @@ def test_a_resolver_that_does_not_fit_a_column_raises_an_error(repo: ab.Reposito
         list(repo.conflicts("dev", resolvers={"small": "sum_delta"}))
 
 
-def test_sums_may_be_larger_on_their_way_than_in_the_end(repo: ab.Repository) -> None:
+def test_sum_may_exceed_its_type_before_the_final_result(repo: ab.Repository) -> None:
     kinds = {"i": pa.int64(), "u": pa.uint64(), "d": pa.decimal128(38, 2)}
     values = {"i": (2**63 - 1, 5, 2**63 - 2), "u": (5, 2, 4), "d": (Decimal(10) ** 35, Decimal(3), Decimal(10) ** 35)}
     schema = pa.schema([("id", pa.int64()), *kinds.items()])
@@ -249,7 +249,7 @@ def test_sums_may_be_larger_on_their_way_than_in_the_end(repo: ab.Repository) ->
     assert repo.snapshot()[T].to_arrow().to_pylist() == [{"id": 1, "i": 4, "u": 1, "d": Decimal(3)}]
 
 
-def test_an_error_of_a_function_comes_out_as_it_is(repo: ab.Repository) -> None:
+def test_error_of_a_resolver_function_is_raised_unchanged(repo: ab.Repository) -> None:
     begin(repo)
 
     def fail(_: Conflict) -> Any:
@@ -278,7 +278,7 @@ NO_RESOLVERS: list[Any] = [
 ]
 
 
-def test_what_is_neither_a_resolver_nor_a_strategy_is_refused(repo: ab.Repository) -> None:
+def test_unknown_resolvers_and_strategies_are_refused(repo: ab.Repository) -> None:
     begin(repo)
     for resolvers in NO_RESOLVERS:
         with pytest.raises(InvalidInputError):

@@ -1,4 +1,4 @@
-"""A column has one identity on all branches, however it came there: added on both sides, picked, squashed, restored."""
+"""A column has the same identity on all branches: if it was added on both sides, picked, squashed or restored."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A column with a default fills the rows of the other side, whichever way the merge goes."""
+"""A column with a default fills the rows of the other side, in both directions of a merge."""
 
 from functools import partial
 

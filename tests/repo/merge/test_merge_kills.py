@@ -1,4 +1,4 @@
-"""Merges killed at every point of what they do, and merges that race: nothing is lost, and they can be done again."""
+"""Merges that are killed at every step, and concurrent merges: no row is lost, and the merge can be repeated."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Merges of tables that are odd in one way or another: their names, types, keys, rows without a key, indices."""
+"""Merges of unusual tables: names, types and keys, rows without a key, indices."""
 
 import datetime as dt
 import uuid

@@ -1,4 +1,4 @@
-"""Every pair of operations on one table, merged, against the outcomes that are written here.
+"""Every pair of operations on one table, merged, with the expected outcomes.
 
 Sources are down, targets across, in the same order. `.` merges: the table has both changes, as a plain model computes
 them. Other marks are the kinds of conflict: I a cell of a new row, U both sides updated a cell, D one side deleted a

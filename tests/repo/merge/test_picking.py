@@ -1,10 +1,10 @@
-"""Revert and cherry-pick: one commit undone, or made again elsewhere, merged with what is there."""
+"""Revert and cherry-pick: one commit is undone, or applied to another branch, and merged with its state."""
 
 import pytest
 
 import anabranch as ab
 from anabranch import testing
-from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeConflictError, WriteConflictError
+from anabranch.errors import CommitNotFoundError, InvalidInputError, MergeConflictError
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, ids, nothing_changes, raw, table
 from tests.repo.rivals import raced_by
 
@@ -89,7 +89,7 @@ def test_a_table_whose_location_is_taken_comes_back_in_a_new_location(lake: ab.R
 
 
 @pytest.mark.parametrize("ref", ["main@v1", "still"])
-def test_what_changed_no_table_can_be_neither_reverted_nor_picked(lake: ab.Repository, ref: str) -> None:
+def test_commit_that_changed_no_table_is_not_reverted_or_picked(lake: ab.Repository, ref: str) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 4)
     lake.branch_create_from("dev", "still")
@@ -97,9 +97,11 @@ def test_what_changed_no_table_can_be_neither_reverted_nor_picked(lake: ab.Repos
         for act in (lake.revert, lake.cherry_pick):
             with pytest.raises(InvalidInputError, match="no tables"):
                 act(ref)
+            with pytest.raises(InvalidInputError, match="no tables"):
+                act(ref, branch="nowhere")  # reported before the missing branch
 
 
-def test_a_commit_that_lost_its_race_can_be_neither_reverted_nor_picked(lake: ab.Repository) -> None:
+def test_commit_that_was_not_published_is_not_reverted_or_picked(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     one, two = another(lake).transaction("dev"), another(lake).transaction("dev")
     assert len(one.tables) == len(two.tables) == 2
@@ -259,7 +261,7 @@ def test_a_revert_undoes_a_pull(lake: ab.Repository) -> None:
     assert lake.branch_get("dev").own_tables == (ORDERS,)
 
 
-def test_a_revert_on_a_branch_made_from_a_live_one_goes_back_to_what_was_there(lake: ab.Repository) -> None:
+def test_revert_on_a_branch_of_a_live_branch_restores_the_state_before(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 30, branch="dev", key=CUSTOMERS)
     append(lake, 4)
@@ -292,22 +294,31 @@ def test_a_commit_of_main_picked_onto_a_live_branch_is_the_branchs_own(lake: ab.
     assert (ids(lake.snapshot_of("dev")), ids(lake.snapshot_of("fix"))) == ([1, 2, 3, 4, 6], [1, 2, 3, 4])
 
 
-def test_a_revert_that_a_commit_to_another_table_crosses_goes_on_top_of_it(lake: ab.Repository) -> None:
+def test_revert_follows_a_concurrent_commit_to_another_table(lake: ab.Repository) -> None:
     append(lake, 4)
     raced_by(lake, lambda other: append(other, 30, key=CUSTOMERS)).revert(lake.head_commit_id_for_branch("main"))
     assert (ids(lake), ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
     assert (raw_ids(lake), raw_ids(lake, CUSTOMERS)) == ([1, 2, 3], [10, 20, 30])
 
 
-def test_a_revert_that_a_commit_to_its_table_crosses_is_merged_with_it(lake: ab.Repository) -> None:
+def test_revert_is_merged_with_a_concurrent_commit_to_its_table(lake: ab.Repository) -> None:
     commit = append(lake, 4).graph_commit_id
     raced_by(lake, lambda other: append(other, 5)).revert(commit)
     assert ids(lake) == raw_ids(lake) == [1, 2, 3, 5]
 
 
-def test_a_revert_on_a_live_branch_that_is_frozen_concurrently_is_refused(lake: ab.Repository) -> None:
+def test_revert_on_a_live_branch_that_is_frozen_concurrently_is_made_on_the_frozen_branch(lake: ab.Repository) -> None:
     lake.branch_create_from("main", "dev", mode="live")
     append(lake, 4, branch="dev")
-    with pytest.raises(WriteConflictError, match="pinned"):
-        raced_by(lake, lambda other: other.branch_freeze("dev")).revert("dev", branch="dev")
-    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4]
+    raced_by(lake, lambda other: other.branch_freeze("dev")).revert("dev", branch="dev")
+    append(lake, 5)
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3]
+    assert lake.branch_get("dev").mode == "pinned"
+
+
+def test_revert_of_a_first_write_keeps_a_concurrent_second_one(lake: ab.Repository) -> None:
+    lake.branch_create_from("main", "dev", mode="live")
+    commit = append(lake, 4, branch="dev").graph_commit_id
+    raced_by(lake, lambda other: append(other, 5, branch="dev")).revert(commit, branch="dev")
+    append(lake, 6)
+    assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 5]

@@ -1,4 +1,4 @@
-"""Merges that once came to something else, found by random histories."""
+"""Merges that had a wrong result in an earlier version, found by random histories."""
 
 import anabranch as ab
 from tests.repo.conftest import SCHEMA, append, ids

@@ -178,7 +178,7 @@ def test_a_protected_branch_stays_also_in_a_dry_run(dev: ab.Repository, name: st
     assert dev.branch_get(branch).version == version
 
 
-def test_what_names_no_commits_is_refused(dev: ab.Repository) -> None:
+def test_refs_and_ranges_without_commits_are_refused(dev: ab.Repository) -> None:
     wrong: list[tuple[str | list[str], str]] = [
         ([], "no commits are given"),
         ("dev..dev", "the range 'dev..dev' has no commits that changed tables"),

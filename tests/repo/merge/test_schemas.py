@@ -1,4 +1,4 @@
-"""Pairs of changes to the columns and the key of a table, under every strategy, against what is written down here."""
+"""Pairs of changes to the columns and the key of a table, under every strategy, with the expected results."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""Tables that were renamed, swapped or replaced on branches, against the names and rows that are written down here."""
+"""Tables that were renamed, swapped or replaced on branches, against the expected names and rows in this file."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -112,7 +112,7 @@ def test_tables_are_matched_by_their_origin_and_not_by_their_names(repo: ab.Repo
 
 
 @pytest.mark.parametrize("case", UNDECIDED)
-def test_names_on_which_the_sides_disagree_are_decided_for_one_side(repo: ab.Repository, case: str) -> None:
+def test_conflicts_about_table_names_are_decided_for_one_side(repo: ab.Repository, case: str) -> None:
     """A table that loses its name gets the one that it has on the side that wins, or is left out if it is new."""
     dev, main, names, *decided = UNDECIDED[case]
     begin(repo, dev, main)

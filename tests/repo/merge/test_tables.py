@@ -1,4 +1,4 @@
-"""Every pair of things that can be done to a whole table, under every strategy, against what is written down here."""
+"""Every pair of changes to a whole table, under every strategy, against the expected results in this file."""
 
 from collections.abc import Callable
 from typing import Any
@@ -176,7 +176,7 @@ def begin(repo: ab.Repository, *, is_clean: bool) -> list[tuple[str, tuple[str, 
     return pairs
 
 
-def test_pairs_that_do_not_conflict_come_to_what_is_written_down(repo: ab.Repository) -> None:
+def test_pairs_without_a_conflict_have_the_expected_result(repo: ab.Repository) -> None:
     pairs = begin(repo, is_clean=True)
     for kind, pair in pairs:
         assert len({grid[pair] for grid in GRIDS[kind].values()}) == 1, "no strategy is needed"
@@ -188,7 +188,7 @@ def test_pairs_that_do_not_conflict_come_to_what_is_written_down(repo: ab.Reposi
         assert states.get(prefix_of(kind, pair), "-") == expected(kind, "fail", pair), (kind, pair)
 
 
-def test_pairs_that_conflict_are_reported_or_decided_as_it_is_written_down(repo: ab.Repository) -> None:
+def test_pairs_with_a_conflict_are_reported_or_decided_as_expected(repo: ab.Repository) -> None:
     pairs = begin(repo, is_clean=False)
     conflicts = list(repo.conflicts("source", into="target"))
     kinds: dict[str, set[ConflictKind]] = {}

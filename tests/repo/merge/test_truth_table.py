@@ -1,4 +1,4 @@
-"""Every pair of things that can be done to one row, under every strategy, against what is written down here."""
+"""Every pair of changes to one row, under every strategy, against the expected results in this file."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -284,7 +284,7 @@ def addresses(repo: ab.Repository, branch: str, case: Case) -> dict[int, int]:
     return dict(zip(scan["_rowaddr"].to_pylist(), scan["id"].to_pylist(), strict=True))
 
 
-def test_pairs_that_do_not_conflict_come_to_what_is_written_down(repo: ab.Repository) -> None:
+def test_pairs_without_a_conflict_have_the_expected_result(repo: ab.Repository) -> None:
     begin(repo)
     for name in ("source", "target"):
         repo.branch_create(name)
@@ -320,7 +320,7 @@ def test_pairs_that_conflict_are_reported_and_change_nothing(repo: ab.Repository
 
 
 @pytest.mark.parametrize("strategy", ["source", "target"])
-def test_a_strategy_decides_every_pair_as_it_is_written_down(repo: ab.Repository, strategy: str) -> None:
+def test_strategy_decides_every_pair_as_expected(repo: ab.Repository, strategy: str) -> None:
     begin(repo)
     for name in ("source", "target"):
         repo.branch_create(name)

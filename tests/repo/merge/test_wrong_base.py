@@ -1,4 +1,4 @@
-"""Merges that come out right only from the right base."""
+"""Merges whose result is right only with the right base."""
 
 from datetime import timedelta
 from typing import Any
@@ -76,7 +76,7 @@ def test_the_base_is_the_lowest_common_ancestor_and_not_the_nearest(known: ab.Re
 
 
 @pytest.mark.parametrize(("source", "into"), [("dev", "main"), ("main", "dev")])
-def test_what_was_undone_after_a_criss_cross_stays_undone(known: ab.Repository, source: str, into: str) -> None:
+def test_change_undone_after_a_criss_cross_stays_undone(known: ab.Repository, source: str, into: str) -> None:
     known.branch_create("dev")
     put(known, "dev", 1, a=7)
     put(known, "main", 2, a=8)
@@ -93,7 +93,7 @@ def test_what_was_undone_after_a_criss_cross_stays_undone(known: ab.Repository, 
     assert cells(known, into) == {1: (0, 0), 2: (0, 0), 3: (0, 0), 4: (0, 0)}
 
 
-def test_what_a_criss_cross_decided_twice_is_a_conflict(known: ab.Repository) -> None:
+def test_cell_that_a_criss_cross_decided_twice_is_a_conflict(known: ab.Repository) -> None:
     known.branch_create("dev")
     put(known, "dev", 1, a=7, b=7)
     put(known, "main", 1, a=8, b=8)
@@ -111,7 +111,7 @@ def test_what_a_criss_cross_decided_twice_is_a_conflict(known: ab.Repository) ->
     assert cells(known, "dev") == cells(known, "main") == {1: (7, 7), 2: (7, 0), 3: (0, 0), 4: (0, 0)}
 
 
-def test_null_is_not_taken_for_what_a_criss_cross_could_not_agree_on(known: ab.Repository) -> None:
+def test_null_in_one_base_of_a_criss_cross_is_still_a_conflict(known: ab.Repository) -> None:
     known.branch_create("dev")
     put(known, "dev", 1, b=None)
     put(known, "main", 1, b=5)

@@ -1,4 +1,4 @@
-"""From any schema to any other: what was asked for is there, and kept columns keep their values."""
+"""From any schema to any other: the result has the desired schema, and kept columns keep their values."""
 
 from typing import Any
 

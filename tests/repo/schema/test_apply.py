@@ -1,4 +1,4 @@
-"""A schema applied: each kind of change planned, tried, made, or refused with nothing changed."""
+"""Apply a schema: each kind of change is planned, tried in a dry run, made, or refused without any change."""
 
 import re
 from copy import deepcopy
@@ -205,7 +205,7 @@ def test_a_default_that_cannot_be_is_refused(lake: ab.Repository, default: str) 
         {"type": "timestamp", "default": 5},
     ],
 )
-def test_a_default_that_no_row_to_come_could_take_is_refused(lake: ab.Repository, column: dict[str, Any]) -> None:
+def test_default_that_no_new_row_can_have_is_refused(lake: ab.Repository, column: dict[str, Any]) -> None:
     for schema in (with_columns(n=column), {"tables": {"b": {"t": {"columns": {"n": column}}}}}):
         with nothing_changes(lake), pytest.raises(InvalidSchemaError, match=r"columns\.n\.default: column 'n' takes"):
             lake.schema_apply(schema)
@@ -277,7 +277,7 @@ def test_a_value_that_does_not_fit_stops_everything(lake: ab.Repository) -> None
         assert caught.value.problem.startswith("tables.in_c_sales.orders.columns.id: ")
 
 
-def test_what_may_lose_data_is_refused_and_listed(lake: ab.Repository) -> None:
+def test_destructive_steps_are_refused_and_listed(lake: ab.Repository) -> None:
     schema = {"tables": {"in_c_sales": {"orders": {"primary_key": ["id"], "columns": {"id": "int32", "n": "int8"}}}}}
     for dry_run in (True, False):
         with nothing_changes(lake), pytest.raises(DestructiveChangeError) as caught:

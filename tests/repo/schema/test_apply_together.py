@@ -1,4 +1,4 @@
-"""Schemas applied while others write: nothing of theirs is lost, and one schema change happens at a time."""
+"""Schemas that are applied during other writes: no write is lost, and one schema change happens at a time."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +58,7 @@ def test_main_gets_rows_while_the_schema_of_a_branch_changes(lake: ab.Repository
     assert {1, 2, 3, 4} <= set(ids(main)) == {row["id"] for row in rows(raw(lake))}
 
 
-def test_a_schema_is_planned_again_on_what_came_concurrently(lake: ab.Repository) -> None:
+def test_schema_is_planned_again_after_a_concurrent_commit(lake: ab.Repository) -> None:
     def add_the_same(other: ab.Repository) -> None:
         with other.transaction() as tx:
             tx.add_columns(ORDERS, pa.schema([("n", pa.int8())]))
@@ -68,7 +68,7 @@ def test_a_schema_is_planned_again_on_what_came_concurrently(lake: ab.Repository
     assert lake.schema_plan(with_orders(n="int8", m="int8")).is_empty
 
 
-def test_what_the_rows_of_others_do_not_allow_is_refused(lake: ab.Repository) -> None:
+def test_schema_that_concurrent_rows_do_not_fit_is_refused(lake: ab.Repository) -> None:
     def append_null(other: ab.Repository) -> None:
         with other.transaction() as tx:
             tx.append(ORDERS, pa.table({"id": [4]}))

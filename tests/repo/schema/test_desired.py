@@ -1,4 +1,4 @@
-"""A desired schema is read strictly, and what is wrong is reported with its location."""
+"""A desired schema is read strictly, and errors have their location in the document."""
 
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def test_everything_in_a_schema_is_read() -> None:
     assert (orders.indices[2].metric, orders.indices[2].num_partitions) == ("cosine", 2)
 
 
-def test_a_schema_survives_being_written_down() -> None:
+def test_schema_is_read_back_from_yaml_and_dicts() -> None:
     state = read(FULL)
     again = read(state.to_yaml())
     assert again == state == read(state.to_dict()) == read(state)
@@ -167,7 +167,7 @@ def test_a_default_is_what_was_written(given: str, default: str | None) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_location(line: str, problem: str, hint: str) -> None:
+def test_errors_have_the_location_in_the_schema(line: str, problem: str, hint: str) -> None:
     with pytest.raises(InvalidSchemaError) as caught:
         read(f"tables:\n  in_c_sales:\n    orders:\n      columns:\n{line}\n")
     assert (caught.value.problem, caught.value.hint) == (problem, hint)
@@ -251,7 +251,7 @@ def test_what_is_wrong_is_reported_with_its_location(line: str, problem: str, hi
         ),
     ],
 )
-def test_what_cannot_be_is_refused(desired: dict[str, Any], problem: str) -> None:
+def test_invalid_schemas_are_refused(desired: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidSchemaError) as caught:
         read(desired)
     assert caught.value.problem.startswith(problem)
@@ -260,7 +260,7 @@ def test_what_cannot_be_is_refused(desired: dict[str, Any], problem: str) -> Non
 @pytest.mark.parametrize(
     "text", ["", "# nothing", "tables: [", "tables: {b: \t{}}", "a: b: c", "--- 1\n--- 2", "[" * 500]
 )
-def test_what_is_not_yaml_is_refused(text: str) -> None:
+def test_invalid_yaml_is_refused(text: str) -> None:
     with pytest.raises(InvalidSchemaError):
         read(text)
 

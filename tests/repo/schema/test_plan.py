@@ -1,4 +1,4 @@
-"""Plans are decided from two schemas alone: each kind of change, what is marked, and what follows what."""
+"""Plans are made from two schemas alone: each kind of change, destructive steps, and the order of steps."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_names_move_up_and_the_old_one_may_be_taken_by_a_new_table() -> None:
     assert lines({name: {"columns": table["columns"]} for name, table in after.items()}, after) == []
 
 
-def test_a_ring_of_names_is_left_as_it_is() -> None:
+def test_cycle_of_names_is_not_renamed() -> None:
     before = {"a": {"columns": COLUMNS}, "c": {"columns": COLUMNS}}
     after = {"a": {"columns": COLUMNS, "was": "c"}, "c": {"columns": COLUMNS, "was": "a"}}
     assert lines(before, after) == []
@@ -207,7 +207,7 @@ def test_a_description_changes() -> None:
     assert lines(before, {"t": {"columns": COLUMNS}}) == ["~ b.t: description 'Old' -> none"]
 
 
-def test_a_step_is_a_value_for_programs() -> None:
+def test_step_is_converted_to_a_dict() -> None:
     (step,) = steps({"t": {"columns": COLUMNS}}, {"t": {"columns": {**COLUMNS, "n": "int16"}}})
     assert step.to_dict() == {
         "table": "b.t",

@@ -1,4 +1,4 @@
-"""The lock of schema changes: one holder, expired holders do not block, and no branch comes while it is held."""
+"""The lock of schema changes: one holder, expired holders do not block, and no branch is created while it is held."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -112,7 +112,7 @@ def test_processes_hold_the_lock_one_at_a_time(process_pool: Program, lake: Repo
         assert set(outcomes) <= {"done", "BusyError"}
 
 
-def test_holder_that_seemed_dead_gives_nothing_back_that_is_not_its_own(lake: Repository, held: ExitStack) -> None:
+def test_holder_with_an_expired_lease_does_not_release_the_lock_of_another(lake: Repository, held: ExitStack) -> None:
     with ExitStack() as slow:
         hold(lake, slow)
         expire(lake)

@@ -52,7 +52,7 @@ def test_a_key_set_on_a_branch_is_the_branch_s_own(lake: ab.Repository) -> None:
         ([7], InvalidInputError),
     ],
 )
-def test_what_is_not_a_key_is_refused(lake: ab.Repository, columns: Any, error: type[Exception]) -> None:
+def test_invalid_primary_keys_are_refused(lake: ab.Repository, columns: Any, error: type[Exception]) -> None:
     tx = lake.transaction()
     with nothing_changes(lake), pytest.raises(error):
         tx.set_primary_key(CUSTOMERS, columns)
@@ -66,7 +66,7 @@ def test_a_key_that_rows_break_is_refused(lake: ab.Repository, extra: dict[str, 
         lake.transaction().set_primary_key(CUSTOMERS, ["id"])
 
 
-def test_a_column_can_go_when_it_is_not_a_key_any_more(lake: ab.Repository) -> None:
+def test_column_is_dropped_after_it_left_the_key(lake: ab.Repository) -> None:
     tx = lake.transaction()
     with pytest.raises(InvalidInputError, match="part of the primary key"):
         tx.drop_columns(ORDERS, ["id"])

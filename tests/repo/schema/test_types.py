@@ -139,7 +139,7 @@ def test_an_unknown_type_is_refused_with_the_nearest(text: str, hint: str) -> No
         "list<" * 1000,
     ],
 )
-def test_what_is_not_a_type_is_refused(text: str) -> None:
+def test_invalid_types_are_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):
         canonical_type(text)
 
@@ -192,7 +192,7 @@ def test_a_wider_type_loses_nothing_and_a_narrower_one_may(before: str, after: s
         ("struct<a: int32>", "struct<b: int32>"),
     ],
 )
-def test_what_does_not_hold_every_value_is_not_a_widening(before: str, after: str) -> None:
+def test_type_that_does_not_hold_every_value_is_not_a_widening(before: str, after: str) -> None:
     assert not is_widening(to_arrow(before), to_arrow(after))
 
 

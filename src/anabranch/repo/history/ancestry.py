@@ -7,7 +7,6 @@ from heapq import heappop, heappush, heapreplace
 from itertools import chain
 from typing import NamedTuple
 
-from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.entries import (
     BranchState,
@@ -221,9 +220,9 @@ class Ancestry:
         - A pulled table comes from the commit it was pulled from.
         - A merged table comes from both sides, so that the next merge starts there.
 
-        Of several lowest common ancestors, those are left out that another one already includes for this table. Usually
-        one is left. If several are left, they differ, and the caller must merge them first. The bases of that merge are
-        the bases of each pair.
+        If there are several lowest common ancestors, those that another one already includes for this table are left
+        out. Usually one is left. If several are left, they differ, and the caller must merge them first. The bases of
+        that merge are the bases of each pair.
         """
         bases, is_plain = self._bases(self._tip(ours), self._tip(theirs))
         tips = self._table_tip(ours, names[0] or key), self._table_tip(theirs, names[1] or key)
@@ -388,8 +387,6 @@ class Ancestry:
                 yield commit_id, found
 
     def _is_made_from(self, later: TableEntry, earlier: TableEntry) -> bool:
-        home_of = self._repo_store.config.home_of
-        after, before = (VersionRef(home=home_of(entry), version=entry.version) for entry in (later, earlier))
         from anabranch.format.compare.difference import descends_from  # not at the top: it loads Lance
 
-        return descends_from(after, before)
+        return descends_from(*map(self._repo_store.config.version_ref, (later, earlier)))

@@ -51,8 +51,8 @@ def newest_first(nodes: "Mapping[str, GraphCommit]") -> "list[GraphCommit]":
 def lay_out_lanes(nodes: "Iterable[GraphCommit]", *, start: int = 0) -> list[LaneRow]:
     """Return the rows of commits, which come newest first. A line whose commit does not come continues to the end.
 
-    The line of the first parent continues straight on.
-    The rows before `start` decide about the lanes, but are not returned.
+    The line of the first parent continues straight on. The rows before `start` determine the lanes, but are not
+    returned.
     """
     lanes, steps = _Lanes(), []
     for number, node in enumerate(nodes):
@@ -124,7 +124,7 @@ class _Lanes:
             heappush(self._free, lane)
         lines = []
         for number, parent in enumerate(node.parents):
-            # A lane of its own up to the parent, also if another lane waits for it: a line that joined another one
+            # A lane of its own up to the parent, even if another lane waits for it: a line that joined another one
             # between two rows would seem to come from the commit above.
             chosen = self._take() if number else lane
             self._waiting[chosen] = parent

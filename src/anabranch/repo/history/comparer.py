@@ -107,7 +107,7 @@ class ColumnTriple:
     """The names of one column in the common base and on both sides of a merge. None where the column does not exist.
 
     `is_filled` is True for a column of the source that the target gets with its default in every row. Every row of the
-    source is then a change of this column, also if its value is null.
+    source is then a change of this column, even if its value is null.
     """
 
     base: str | None

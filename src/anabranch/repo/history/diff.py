@@ -266,7 +266,7 @@ class Diff:
         return {name: table.to_arrow() for name, table in self._named()}
 
     def _named(self) -> Iterator[tuple[str, TableDiff]]:
-        """Yield the tables with names of which each occurs once."""
+        """Yield the tables with unique names."""
         for table in self.tables:
             is_used_again = table.after is None and table.key in self.after
             yield (f"{table.key} (removed)" if is_used_again else table.key), table

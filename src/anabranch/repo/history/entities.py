@@ -11,7 +11,6 @@ from anabranch.errors import InvalidInputError, NotFoundError, TableNotFoundErro
 from anabranch.format.arguments import checked_limit
 from anabranch.format.compare.row_by_key import Sighting, find_renamed, find_row, find_row_beside, read_contents_of
 from anabranch.format.layout.manifest import Contents, has_fragment, read_contents
-from anabranch.format.staging import VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_history import CommitStep, TableChange, TableStates, iter_table_changes, require_table
 from anabranch.repo.log.collected import collected_errors, refuse_collected
@@ -49,7 +48,7 @@ def find_entity(repo_store: RepoStore, record: CommitRecord, key: TableKey, enti
     refuse_collected(record)
     entry = require_table(repo_store, record, key)
     with collected_errors(repo_store.config, lambda: [record.commit.graph_commit_id]):
-        return find_row(_version_ref(repo_store.config, entry), _key_values(key, entry, entity))
+        return find_row(repo_store.config.version_ref(entry), _key_values(key, entry, entity))
 
 
 def list_entity_changes(
@@ -120,8 +119,12 @@ def _iter_each_change(
     while batch := list(islice(changes, _BATCH_SIZE)):
         with collected_errors(repo_store.config, partial(_iter_commits, batch)):
             states = (entry for change in batch for entry in (change.after, change.before) if entry is not None)
-            reader = reader or _RowReader(repo_store.config, key, entity, newest=newest or next(states))
-            yield from reader.compare(batch)
+            # A commit may list a table that exists neither before nor after it: after a revert, a table that was
+            # dropped on the live branch follows main again, where it was dropped, too.
+            newest = newest or next(states, None)
+            if newest is not None:
+                reader = reader or _RowReader(repo_store.config, key, entity, newest=newest)
+                yield from reader.compare(batch)
     if reader is None:
         raise _never_existed(record, key)
 
@@ -139,7 +142,7 @@ class _RowReader:
         self._config = config
         self._values = tuple(_key_values(key, newest, entity).values())
         # A wrong key raises here. Older states may have had another key, so it is not an error there.
-        version_ref = _version_ref(config, newest)
+        version_ref = config.version_ref(newest)
         self._last = newest, find_row_beside(version_ref, self._key_at(newest), read_contents_of(version_ref), None)
         self._known: dict[StateId, Sighting | None] = {newest.state: self._last[1]}
         self._contents: dict[StateId, Contents | NotFoundError] = {}
@@ -170,7 +173,7 @@ class _RowReader:
         found = self._sighting(entry)
         if found is None:
             # The key had another number of columns or another type. Nothing is known of the row.
-            found = Sighting(contents=read_contents_of(_version_ref(self._config, entry)), row=None, fragment=None)
+            found = Sighting(contents=read_contents_of(self._config.version_ref(entry)), row=None, fragment=None)
         alike = states.last_alike(number, partial(_has_same_row, states, entry, found))
         older = states.entry(alike)
         if alike > number and older is not None:
@@ -184,7 +187,7 @@ class _RowReader:
 
     def _read_contents(self, entry: TableEntry) -> Contents | NotFoundError:
         try:
-            return read_contents_of(_version_ref(self._config, entry))
+            return read_contents_of(self._config.version_ref(entry))
         except NotFoundError as err:
             return err  # Raise it later: a caller with a limit may not need this state.
 
@@ -206,7 +209,7 @@ class _RowReader:
         has_same_key = before.primary_key == entry.primary_key
         try:
             hint = found_before if has_same_key else None
-            found = find_row_beside(_version_ref(self._config, entry), self._key_at(entry), contents, hint)
+            found = find_row_beside(self._config.version_ref(entry), self._key_at(entry), contents, hint)
         except InvalidInputError:
             return None  # The key column had another type at this state.
         self._last = entry, found
@@ -259,10 +262,6 @@ def _renamed_row(change: TableChange, before: Sighting | None, after: Sighting |
         is_dropped = name not in names and name in names.values()
         renamed[("dropped", name) if is_dropped else names.get(name, name)] = value
     return renamed
-
-
-def _version_ref(config: RepoConfig, entry: TableEntry) -> VersionRef:
-    return VersionRef(home=config.home_of(entry), version=entry.version)
 
 
 def _key_values(key: TableKey, entry: TableEntry, entity: Any) -> dict[str, Any]:

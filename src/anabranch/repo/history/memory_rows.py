@@ -156,8 +156,8 @@ def _read(side: RowSide, columns: Sequence[str] | None) -> pa.RecordBatch:
 
 
 def _as_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return all rows as one batch, also if there are none."""
-    # To combine the chunks of a column copies it, also if there is only one.
+    """Return all rows as one batch, even if there are none."""
+    # `combine_chunks` copies a column even if it has only one chunk.
     columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
     if not columns:
         return table.to_batches()[0]
@@ -231,7 +231,7 @@ def find_changed(
         older_rows=older_rows,
         newer_rows=newer_rows,
         pairs=pairs,
-        # By columns, as it is written.
+        # In the order of columns, because it is written column by column.
         changed=np.zeros((len(older_rows), len(pairs)), dtype=bool, order="F"),
     )
     left = np.arange(len(older_rows))

@@ -6,7 +6,6 @@ from datetime import datetime
 from itertools import islice
 
 from anabranch.errors import NotFoundError, TableNotFoundError
-from anabranch.format.staging import VersionRef
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.codec import CommitOutline, iter_outlines
@@ -295,8 +294,7 @@ class TableStates:
         if found is None:
             entry = self.entry(number)
             assert entry is not None  # noqa: S101 - callers ask for the entry first
-            home = self._repo_store.config.home_of(entry)
-            found = read_manifest_of(VersionRef(home=home, version=entry.version))
+            found = read_manifest_of(self._repo_store.config.version_ref(entry))
             self._manifests = {number: found}  # Manifests may be large, and the last one is often needed again.
         return found
 

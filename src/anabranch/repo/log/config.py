@@ -18,6 +18,7 @@ from functools import lru_cache
 from anabranch.display import to_datetime, to_microseconds
 from anabranch.errors import ClockSkewError, ObjectNotFoundError, StaleBaseError, StorageError
 from anabranch.format.home import BoundedCache, Home
+from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN, BranchName, new_ulid
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.leases import Leases, steady_seconds
@@ -125,6 +126,10 @@ class RepoConfig:
         """Return the root home of the dataset at a path below the repository's root."""
         refuse_links(self.root, path)
         return Home(root=join_uri(self.root, path), storage_options=self.storage_options, recorded_root=self.made_at)
+
+    def version_ref(self, entry: TableEntry) -> VersionRef:
+        """Return the Lance version of a table, without opening it."""
+        return VersionRef(home=self.home_of(entry), version=entry.version)
 
     def home_of(self, entry: TableEntry) -> Home:
         """Return the home of a table. Raise StaleBaseError if it reads the former location of the repository."""

@@ -149,7 +149,7 @@ class Stager:
                 staged: StagedTable | None = self._copy(step)
             case ReplaceTable():
                 staged = self._replace(step)
-            # The name of a table merges also if its rows do not.
+            # The name of a table is merged even if its rows are not.
             case RenameTable() | KeepTable():
                 staged = None if step.renamed_from is None else self._staged_table(step)
             case DropTable():
@@ -219,7 +219,7 @@ class Stager:
 
 
 def _find_change(step: TableStep, staged_table: StagedTable) -> TableEntry | None:
-    # A table with another name has an entry of its own, also if it is unchanged.
+    # A renamed table needs an entry under its new name, even if it is unchanged.
     before = None if isinstance(step, AddTable) or step.target.key != step.key else step.target.entry
     return staged_table.find_change(before)
 

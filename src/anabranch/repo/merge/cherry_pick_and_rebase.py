@@ -8,26 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import ClassVar
 
-from anabranch.errors import CommitNotFoundError, InvalidInputError, WriteConflictError
+from anabranch.errors import CommitNotFoundError, InvalidInputError
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.commits import CommitSpec
-from anabranch.repo.log.entries import BranchEvent, Changes, CommitKind, CommitRecord, LogEntry, is_same_state
+from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, LogEntry
 from anabranch.repo.log.store import RepoStore, View
-from anabranch.repo.merge.replay import (
-    Change,
-    Replay,
-    Replayed,
-    apply_change,
-    check_expected_head,
-    check_resolvers,
-    find_released,
-    iter_own_commits,
-    nothing_to_change,
-)
+from anabranch.repo.merge.replay import Change, Replay, iter_own_commits
 from anabranch.repo.refs.resolve import is_made_by
-from anabranch.repo.write.publish import publish
 
 REBASED_FROM = "rebased_from"
 
@@ -37,7 +26,10 @@ REBASED_FROM = "rebased_from"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pick(Replay):
-    """The request to apply commits to a branch, or to revert them, in the given order."""
+    """The request to apply commits to a branch, or to revert them, in the given order.
+
+    A table of a live branch that followed main before a reverted commit follows it again, if it was not changed since.
+    """
 
     kind: CommitKind
     commits: tuple[CommitRecord, ...]
@@ -46,43 +38,14 @@ class Pick(Replay):
     event: ClassVar[BranchEvent] = BranchEvent.COMMITTED
     by_pointer: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        for commit in (record.commit for record in self.commits if not record.commit.tables):
+            raise InvalidInputError(
+                f"commit {commit.graph_commit_id} changed no tables", hint="pass a commit that changed tables"
+            )
+
     def find_changes(self, repo_store: RepoStore, head: LogEntry) -> tuple[View, list[Change]]:
         return View.now(repo_store, head), [_picked(repo_store, self, record) for record in self.commits]
-
-
-def pick_commit(repo_store: RepoStore, request: Pick) -> Replayed:
-    """Apply or revert one commit, and publish the result.
-
-    A table of a live branch that followed main before a reverted commit follows it again, if it was not changed since.
-    """
-    (record,) = request.commits
-    change = _picked(repo_store, request, record)
-    expected = repo_store.heads.get(request.combiner.branch)
-    released = find_released(expected, change, repo_store.commits.tables_of(expected.head))
-    spec = replace(change.spec, inspect=request.inspect, released=released)
-
-    def changes_on(entry: LogEntry) -> Changes:
-        check_expected_head(entry, request.expected_head)
-        # The released tables were found for a branch of the other mode, and only a live branch can release a table.
-        if entry.state.mode is not expected.state.mode:
-            raise WriteConflictError(
-                f"branch '{entry.branch}' became {entry.state.mode} concurrently", hint="read the branch and try again"
-            )
-        tables = View.now(repo_store, entry).tables(repo_store.commits)
-        # A table that was changed since must not follow main again, because that would lose the change.
-        if not all(is_same_state(tables.get(key), change.before[key]) for key in released):
-            raise WriteConflictError(
-                f"branch '{entry.branch}' moved concurrently", hint="read the branch and try again"
-            )
-        check_resolvers(tables, [change], request.combiner)
-        what = f"the change on '{entry.branch}'"
-        changes = apply_change(tables, change, request.combiner, what, released=released, by_pointer=True)
-        if not changes and not released:
-            raise nothing_to_change(entry.branch, [change])
-        return changes
-
-    published = publish(repo_store, expected=expected, changes=changes_on(expected), spec=spec, rebase=changes_on)
-    return published, (published.commit,)
 
 
 def _picked(repo_store: RepoStore, request: Pick, record: CommitRecord) -> Change:
@@ -91,10 +54,6 @@ def _picked(repo_store: RepoStore, request: Pick, record: CommitRecord) -> Chang
     The tables come from the log of its branch: only the log has the view of a live branch at the time of the commit.
     """
     commit = record.commit
-    if not commit.tables:
-        raise InvalidInputError(
-            f"commit {commit.graph_commit_id} changed no tables", hint="pass a commit that changed tables"
-        )
     branch, is_revert = BranchName(commit.branch), request.kind is CommitKind.REVERT
     after = repo_store.heads.get_numbered(branch, commit.manifest_version)
     if not is_made_by(after, commit, repo_store):

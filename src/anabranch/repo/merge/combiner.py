@@ -30,8 +30,8 @@ from anabranch.storage import in_parallel, iter_in_parallel
 # The hint of operations that take the ways to decide, and report their conflicts in the error.
 DECIDE = "read the conflicts of this error, then pass a `strategy` or `resolvers`"
 
-# Tables of which more rows are read are merged one after the other, so that a merge of many tables needs about the
-# memory of its largest table. The engine matches all rows of a table in memory.
+# Tables with more rows to read are merged one after the other, so that a merge of many tables needs about the memory
+# of its largest table. The engine matches all rows of a table in memory.
 _MOST_ROWS_IN_PARALLEL = 100_000
 
 
@@ -229,7 +229,7 @@ class _TablePlanner:
         if source is not None and self._is_unchanged(base, source):
             return
         if target is None or not self._is_unchanged(base, target):
-            # The name that the table has if it is kept. Another table may have the name in the base by now.
+            # The name that the table has if it is kept. Another table may have its name in the base now.
             name = next(state.key for state in (target, source, base) if state is not None)
             dropped, changed = ("target", "source") if target is None else ("source", "target")
             problem = f"the {dropped} dropped it, the {changed} changed it"

@@ -242,7 +242,7 @@ def check_names(resolution: Resolution, tables: Mapping[str, Callable[[], Sequen
             check_table_resolver(name, resolution.resolvers.get(name, "source"))
             continue
         table = next((key for key in tables if name.startswith(f"{key}.")), None)
-        # The name of a column may have dots, so that 'a.b.c' can also be a column of any table.
+        # Without the name of a table, 'a.b.c' is a nested field of a column of any table.
         searched = [table] if table is not None else list(tables)
         for key in searched:
             columns = tables[key]()

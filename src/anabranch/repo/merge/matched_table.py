@@ -1,6 +1,7 @@
-"""Plan the merge of a table that both sides have: its columns, its notes, and which rows to compare.
+"""Plan the merge of a table that both sides have: its columns, notes and indices, and which rows to compare.
 
-Only manifests and deletion files are read, and rows only to find out whether a dropped column was still used.
+Only manifests and deletion files are read. Rows are read only to find out whether a dropped column was still used, and
+whether a column that is not a key on every side has unique values.
 """
 
 import threading

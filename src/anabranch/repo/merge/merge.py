@@ -108,7 +108,7 @@ class _BranchMerger:
         self._ancestry = Ancestry(repo_store)
         self.combination: Combination | None = None
         self.head = repo_store.heads.get(request.combiner.branch)
-        # Use one state of main below a live target for the whole merge, also if main moves.
+        # Use one state of main below a live target for the whole merge, even if main moves.
         self.main = find_main(repo_store, self.head)
         self._source = request.source.record
 
@@ -243,8 +243,8 @@ class _BranchMerger:
     ) -> TableEntry | None:
         """Return the base of a table, or None if no common ancestor has a table of that name.
 
-        `names` are the keys of the table on both sides, if it was renamed since the base. It may have another name in
-        some of its bases: it is the table of which `like` is a state.
+        `names` are the keys of the table on both sides, if it was renamed since the base. `like` is one of its states,
+        by which it is found in bases where it has another name.
 
         If both sides were merged with each other before, a table may have several bases. These are merged into a
         virtual base. A cell on which the bases disagree gets a value that neither has, so that the merge sees a change

@@ -34,12 +34,9 @@ from anabranch.repo.merge.conflicts import Conflict
 from anabranch.repo.merge.plan import CommitPlan, table_plans
 from anabranch.repo.merge.steps import MergeSteps
 from anabranch.repo.refs.protection import refuse_protected
-from anabranch.repo.write.publish import Made, Published, move_branch
-from anabranch.repo.write.settle import settle_movement
+from anabranch.repo.write.publish import Made, move_branch, refuse_removed_files
 from anabranch.storage import in_parallel
 
-# What was published, None if nothing had to be done, and the new commits, oldest first.
-Replayed = tuple[Published | None, tuple[GraphCommit, ...]]
 _MAX_ATTEMPTS = 100
 
 
@@ -64,7 +61,7 @@ class Replay(ABC):
     """The request to apply the changes of commits to a branch.
 
     With `expected_head` the branch must be at that commit. `inspect` reads the result before it is published. With
-    `by_pointer`, unchanged tables of the branch get their other state without a merge. See `apply_change`.
+    `by_pointer`, unchanged tables of the branch get their other state without a merge. See `_apply`.
     """
 
     combiner: Combiner
@@ -109,10 +106,11 @@ def iter_own_commits(
         yield record
 
 
-def replay(repo_store: RepoStore, request: Replay) -> Replayed:
+def replay(repo_store: RepoStore, request: Replay) -> tuple[LogEntry | None, tuple[GraphCommit, ...]]:
     """Apply changes, and publish the new commits with one entry of the log: all of them or none.
 
     They are made again for each head that another writer puts first. If one change has conflicts, nothing changes.
+    Return the entry, None if nothing had to be done, and the new commits, oldest first.
     """
     made = Made()
     is_moved = False
@@ -136,7 +134,11 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
         newest = view.head
         # A rebase moves the branch also without new commits.
         if newest is head.head:
-            raise nothing_to_change(request.combiner.branch, changes)
+            what = f"commit {held[0]}" if len(held) == 1 else f"{len(held)} commits"
+            raise InvalidInputError(
+                f"{what} would change nothing on branch '{head.branch}'",
+                hint="the branch already has the result, so no commit is needed",
+            )
         if request.inspect is not None:
             request.inspect(newest, repo_store.commits.tables_of(newest))
         repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
@@ -148,19 +150,7 @@ def replay(repo_store: RepoStore, request: Replay) -> Replayed:
         return repo_store.heads.next_entry(head, request.event, at=at, head=replace(newest, main_id=None))
 
     entry = move_branch(repo_store, request.combiner.branch, decide, made=made, attempts=_MAX_ATTEMPTS)
-    if not is_moved:
-        return None, ()
-    external = settle_movement(repo_store, entry)
-    published = Published(entry=entry, commit=entry.head.commit, changes={}, external_writes=external)
-    return published, tuple(record.commit for record in made.commits)
-
-
-def nothing_to_change(branch: BranchName, changes: Sequence[Change]) -> InvalidInputError:
-    what = f"commit {changes[0].commit.graph_commit_id}" if len(changes) == 1 else f"{len(changes)} commits"
-    return InvalidInputError(
-        f"{what} would change nothing on branch '{branch}'",
-        hint="the branch already has the result, so no commit is needed",
-    )
+    return (entry, tuple(record.commit for record in made.commits)) if is_moved else (None, ())
 
 
 def _make_commits(
@@ -172,16 +162,18 @@ def _make_commits(
     """
     made: list[CommitRecord] = []
     combiner = request.combiner
-    check_resolvers(view.tables(repo_store.commits), changes, combiner)
+    _check_resolvers(view.tables(repo_store.commits), changes, combiner)
     for change in changes:
         tables = view.tables(repo_store.commits)
-        released = find_released(head, change, tables)
+        released = _find_released(head, change, tables)
         what = f"commit {change.commit.graph_commit_id} on top of {view.commit.graph_commit_id}"
         with collected_errors(repo_store.config, partial(tuple, change.sources)):
-            staged = apply_change(tables, change, combiner, what, released=released, by_pointer=request.by_pointer)
+            staged = _apply(tables, change, combiner, what, released=released, by_pointer=request.by_pointer)
         # The branch has this change already, and an empty commit would record nothing.
         if not staged and not released:
             continue
+        if request.by_pointer:  # to an old state, whose files native cleanup may have removed
+            refuse_removed_files(repo_store.config, head.home_branch, staged)
         below = view.without(released)
         main = None if below.main is None else below.main.commit
         spec = replace(change.spec, released=released)
@@ -193,7 +185,7 @@ def _make_commits(
     return view, tuple(made)
 
 
-def find_released(head: LogEntry, change: Change, tables: TableMap) -> frozenset[TableKey]:
+def _find_released(head: LogEntry, change: Change, tables: TableMap) -> frozenset[TableKey]:
     """Return the tables of a live branch that follow main again with a change, if they were not changed since."""
     commit = change.commit
     # The commit of another branch did not decide what follows main on this one.
@@ -202,7 +194,7 @@ def find_released(head: LogEntry, change: Change, tables: TableMap) -> frozenset
     return frozenset(key for key in change.followed if is_same_state(tables.get(key), change.before[key]))
 
 
-def apply_change(
+def _apply(
     tables: TableMap, change: Change, combiner: Combiner, what: str, *, released: Set[TableKey], by_pointer: bool
 ) -> Changes:
     """Stage a change on tables of a branch, except for `released` tables. Return the new entries.
@@ -223,7 +215,7 @@ def _sides(change: Change, target: TableMap, keys: Set[TableKey] | None = None) 
     return Sides.of(keys, base=change.before, source=change.after, target=target)
 
 
-def check_resolvers(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> None:
+def _check_resolvers(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> None:
     """Raise InvalidInputError if a resolver is for a table or column that no change and no table has."""
     combiner.check_resolvers(*(_sides(change, tables) for change in changes))
 
@@ -267,7 +259,7 @@ def plan_replay(repo_store: RepoStore, request: Replay) -> tuple[CommitPlan, ...
 
 @contextmanager
 def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator[Iterator[tuple[Change, MergeSteps]]]:
-    """Return the steps of each change on top of the changes before it.
+    """Provide the steps of each change on top of the changes before it.
 
     These are staged when the next steps are asked for, so they must have no conflicts. Garbage collection removes what
     was staged.
@@ -276,7 +268,7 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
 
     def steps() -> Iterator[tuple[Change, MergeSteps]]:
         tables, combiner = view.tables(repo_store.commits), request.combiner
-        check_resolvers(tables, changes, combiner)
+        _check_resolvers(tables, changes, combiner)
         for number, change in enumerate(changes, start=1):
             planned = combiner.plan(_sides(change, tables))
             yield change, planned
@@ -284,6 +276,7 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
                 staged = combiner.stage(planned, tables).changes
                 tables = {key: entry for key, entry in {**tables, **staged}.items() if entry is not None}
 
+    # A context around the loop of the caller, because rows are read there, too.
     with collected_errors(repo_store.config, lambda: [each for change in changes for each in change.sources]):
         yield steps()
 

@@ -63,14 +63,15 @@ class _RowMerger:
         self._strict_schema = schema
         self._schema = step.shape.lenient_schema(schema)
         self._key = step.key
-        self._key_names = step.shape.matched_names
+        # The columns that rows are matched by, with their names in the result.
+        self._keys = dict(zip(step.shape.matched_names, step.shape.matched_by, strict=True))
         self._columns = step.shape.columns
         self._takes_whole_rows = step.has_same_schema or _have_same_columns(step)
         # Rows that a resolver keeps although one side deleted them. They have no row id, so they are written last.
         self.inserts_last: list[pa.Table] = []
 
     def merge(self, found: ChangedRows) -> Iterator[RowChanges]:
-        if self._key_names:
+        if self._keys:
             self._check_unique_keys(found)
         deleted = found.where("deleted", None)
         if deleted.any():
@@ -101,14 +102,13 @@ class _RowMerger:
 
         Such rows are matched twice, or an update or deletion meets an insertion.
         """
-        named = {c.name: c.triple.source for c in self._columns if c.name in self._key_names}
-        keys = pa.table({name: pc.struct_field(found.source, [named[name]]) for name in self._key_names})
+        keys = pa.table({name: pc.struct_field(found.source, [key.source]) for name, key in self._keys.items()})
         # A row that the source deleted has no key on that side.
         if found.source.null_count:
             keys = keys.filter(found.source.is_valid())
         is_mismatch = found.where("updated", "inserted") | found.where("deleted", "inserted")
         is_mismatch |= found.where("inserted", "deleted")
-        repeated = list(self._keys(found.filter(is_mismatch))) if is_mismatch.any() else []
+        repeated = list(self._iter_keys(found.filter(is_mismatch))) if is_mismatch.any() else []
         # Grouping takes a hash table of all keys, so that a cheaper test comes first.
         if not are_surely_unique(keys):
             counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
@@ -144,7 +144,7 @@ class _RowMerger:
         if not is_changed.any():
             return
         ordered = (rows if is_changed.all() else rows.filter(pa.array(is_changed))).select(self._schema.names)
-        # To combine the chunks of a column copies it, also if there is only one.
+        # `combine_chunks` copies a column even if it has only one chunk.
         columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in ordered.columns]
         arrays = [cast_computed(column, field) for column, field in zip(columns, self._schema, strict=True)]
         batch = RowBatch(
@@ -228,7 +228,7 @@ class _RowMerger:
             part, sides = found.filter(np.isin(np.arange(len(found)), cells.rows)), cells.sides
         values = zip(*map(python_values, sides), strict=True)
         changes = part.source_changes.to_pylist()
-        for change, key, (base, source, target) in zip(changes, self._keys(part), values, strict=True):
+        for change, key, (base, source, target) in zip(changes, self._iter_keys(part), values, strict=True):
             kind, problem = ConflictKind.DIVERGENT_UPDATE, "both sides changed it"
             if cells is None:
                 kind, problem = ConflictKind.DELETE_VS_UPDATE, "one side deleted the row, the other changed it"
@@ -305,9 +305,9 @@ class _RowMerger:
         except (pa.ArrowException, OverflowError, ValueError, SchemaMismatchError) as err:
             problem = f"the resolver of '{self._key}' returned a row that does not fit: {err}"
             raise InvalidInputError(problem, hint=hint) from err
-        found = {name: python_values(row.column(name))[0] for name in self._key_names}
+        found = {name: python_values(row.column(name))[0] for name in self._keys}
         # A row with another key would not be the one that was decided on, and could repeat the key of a third row.
-        if (self._key_names and not {*self._key_names} <= named.keys()) or found not in ({}, dict(conflict.key or {})):
+        if (self._keys and not self._keys.keys() <= named.keys()) or found not in ({}, dict(conflict.key or {})):
             raise InvalidInputError(
                 f"the resolver of '{self._key}' returned {given!r} for the row {conflict.key}",
                 hint="return a row with the same key",
@@ -330,19 +330,14 @@ class _RowMerger:
         found = fields_of(rows)
         return pa.table([found[name] for name in named.values()], names=list(named))
 
-    def _keys(self, found: ChangedRows) -> Iterator[dict[str, Any]]:
+    def _iter_keys(self, found: ChangedRows) -> Iterator[dict[str, Any]]:
         """Yield the keys of rows, with the column names of the result. Without a key, yield row addresses."""
-        if not self._key_names:
+        if not self._keys:
             yield from ({"_rowaddr": address} for address in found.addresses.tolist())
             return
-        named = {column.name: column.triple for column in self._columns}
-        triples = [(name, named[name]) for name in self._key_names]
-        sides = zip(python_values(found.source), python_values(found.base), strict=True)
-        for source, base in sides:
-            if source is not None:
-                yield {name: source[triple.source] for name, triple in triples if triple.source is not None}
-            else:
-                yield {name: base[triple.base] for name, triple in triples if triple.base is not None}
+        for source, base in zip(python_values(found.source), python_values(found.base), strict=True):
+            # A row that the source deleted has its key in the base.
+            yield {name: base[key.base] if source is None else source[key.source] for name, key in self._keys.items()}
 
 
 def _have_same_columns(step: MergeTable) -> bool:

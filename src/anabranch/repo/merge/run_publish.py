@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from anabranch.errors import AnabranchError, BranchNotFoundError, KeyConflictError, StorageError, WriteConflictError
 from anabranch.format import staging
-from anabranch.format.staging import VersionRef
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.history.table_history import with_other_names
 from anabranch.repo.log.commits import CommitSpec, Inspect
@@ -202,8 +201,7 @@ class _Carrier:
 
     def _append_again(self, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> TableEntry | None:
         """Stage appended data files again on the new version, without reading them. None if that is not possible."""
-        home_of = self._repo_store.config.home_of
-        old, staged, other = (VersionRef(home=home_of(one), version=one.version) for one in (before, mine, theirs))
+        old, staged, other = map(self._repo_store.config.version_ref, (before, mine, theirs))
         fragments = staging.find_appended(old, staged)
         if fragments is None:
             return None

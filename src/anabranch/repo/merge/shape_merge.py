@@ -254,7 +254,7 @@ class _ShapeMerger:
 
 
 def _as_declared(field: pa.Field) -> pa.Field:
-    """Return a field as it is declared: a virtual base has nulls also in columns that take none."""
+    """Return a field as it is declared: a virtual base has nulls even in columns that take none."""
     is_strict = field.metadata is not None and NOT_NULL.encode() in field.metadata
     return field.with_nullable(nullable=False) if is_strict else field
 

@@ -137,7 +137,7 @@ def match_columns(sides: TableSides) -> Iterator[ColumnTriple]:
 def _match_added(sides: TableSides, ours: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
     """Return the columns of the source that both sides added, by their names in the target.
 
-    They are matched by identity, because a column may have come to both sides by a cherry-pick, then by name.
+    They are matched by identity first, because a cherry-pick may have added one column to both sides, then by name.
     """
     if not ours or not theirs:
         return {}

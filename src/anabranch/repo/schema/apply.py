@@ -11,6 +11,7 @@ import pyarrow as pa
 from anabranch.errors import DestructiveChangeError, InvalidSchemaError, SchemaMismatchError, WriteConflictError
 from anabranch.format import staging
 from anabranch.format.staging import DESCRIPTION, ColumnChange
+from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import GraphCommit
@@ -202,7 +203,7 @@ def _check_table(steps: list[Step], tables: Mapping[str, Table], current: Mappin
 
 
 def _check_no_nulls(step: ChangeColumn, table: Table) -> None:
-    nulls = table.count_rows(where=f"`{step.before.name}` IS NULL")
+    nulls = table.count_rows(where=f"{quoted_column(step.before.name)} IS NULL")
     if nulls:
         raise SchemaMismatchError(
             f"tables.{step.table}.columns.{step.after.name}: cannot set not null, because the column holds "

@@ -338,7 +338,7 @@ def _plan_indices(table: TableSchema, found: CurrentTable, kept: Mapping[str, st
 
 def _match_indices(desired: Sequence[Index], existing: Sequence[Index]) -> dict[str, Index]:
     """Return the existing index for each desired one. An index whose name another desired index has does not match."""
-    # An index whose name is declared is kept for that declaration, also if another one would match.
+    # An index whose name is declared is kept for that declaration, even if another one would match.
     reserved = {index.name for index in desired if index.name is not None}
     free = {index.chosen_name: index for index in existing}
     found: dict[str, Index] = {}

@@ -1,4 +1,4 @@
-"""Column types: their text, such as `int64` or `timestamp[us, tz=UTC]`, and which type holds the values of which."""
+"""Column types: their text, such as `int64` or `list<string>`, and whether a type holds all values of another one."""
 
 import re
 from collections.abc import Callable

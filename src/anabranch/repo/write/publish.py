@@ -254,7 +254,7 @@ class Attempt:
         if spec.inspect is not None or (spec.guard is not None and state.checks):
             _run_checks(repo_store, head, record, full_map, spec)
         if config.clock() - spec.staged_since >= _YOUNG_MICROSECONDS:
-            _refuse_removed_files(config, head.home_branch, changes)
+            refuse_removed_files(config, head.home_branch, changes)
         # It becomes durable with the other files of the commit, in one wait for the disk before the entry.
         path = repo_store.commits.put(record, full_map, durable=False)
         # Times in the history cannot be corrected later.
@@ -327,7 +327,7 @@ def _run_checks(
         spec.inspect(record, tables)
 
 
-def _refuse_removed_files(config: RepoConfig, branch: BranchName, changes: Changes) -> None:
+def refuse_removed_files(config: RepoConfig, branch: BranchName, changes: Changes) -> None:
     """Refuse a change that was staged some minutes ago and whose files were removed since.
 
     Our own gc respects leases. Native `cleanup_old_versions` knows nothing of staged versions and removes their files.

@@ -85,7 +85,7 @@ def _try_to_settle(
 
 
 def settle_movement(repo_store: RepoStore, after: LogEntry) -> tuple[ExternalWrite, ...]:
-    """Settle the tables that a reset, undo, redo or rebase changed.
+    """Settle the tables that a reset, undo, redo, cherry-pick, revert or rebase changed.
 
     Another writer may have moved the branch between the caller's last read and this entry, so what counts is the entry
     before it.

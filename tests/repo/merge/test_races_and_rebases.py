@@ -1,4 +1,4 @@
-"""Merges that others cross, and rebases of branches that were merged into."""
+"""Merges during concurrent changes of the branch, and rebases of branches into which another one was merged."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_a_live_branch_that_is_frozen_concurrently_keeps_its_own_rows(lake: ab.R
     assert values(lake, "dev") == {1: "dev", 2: "feature", 3: "c"}
 
 
-def test_a_table_comes_by_the_name_that_another_goes_from(lake: ab.Repository) -> None:
+def test_renamed_table_takes_a_name_that_another_rename_frees(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         for key, number in (("s.a", 1), ("s.c", 3)):
             tx.create_table(key, SCHEMA, primary_key=["id"])
@@ -46,7 +46,7 @@ def test_a_table_comes_by_the_name_that_another_goes_from(lake: ab.Repository) -
     assert values(lake, key="s.d") == {3: "c"}
 
 
-def test_a_rebase_does_not_bring_back_what_a_merge_brought_and_its_source_changed_since(lake: ab.Repository) -> None:
+def test_rebase_keeps_newer_values_of_a_merged_source(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     upsert(lake, "dev", 1, v="dev")
     upsert(lake, "main", 2, v="old")
