@@ -4,7 +4,7 @@ import json
 from typing import Any
 from zlib import crc32
 
-from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.numbered_log import NumberedLog
 from anabranch.storage import ObjectStore
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from anabranch.repo.io.export import ExportReport
     from anabranch.repo.io.prepared_table import LoadReport
     from anabranch.repo.log.entries import GraphCommit
-    from anabranch.repo.merge.conflicts import Conflict
+    from anabranch.repo.merge.conflict_types import Conflict
     from anabranch.repo.merge.plan import MergePlan, MergeResult
     from anabranch.repo.repository import Repository
     from anabranch.repo.run import Run
@@ -85,7 +85,7 @@ _NAMES = {
     "anabranch.repo.io.export": "ExportReport",
     "anabranch.repo.io.prepared_table": "LoadReport",
     "anabranch.repo.log.entries": "GraphCommit",
-    "anabranch.repo.merge.conflicts": "Conflict",
+    "anabranch.repo.merge.conflict_types": "Conflict",
     "anabranch.repo.merge.plan": "MergePlan MergeResult",
     "anabranch.repo.repository": "Repository",
     "anabranch.repo.run": "Run",

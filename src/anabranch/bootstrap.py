@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from anabranch.ids import MAIN
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.creation import MARK, check_repository, create_repository
-from anabranch.repo.log.numbered import BRANCHES
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.numbered_log import BRANCHES
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.repository import Engines, Repository, SqlEngine
 from anabranch.storage import open_store
 from anabranch.storage.options import DURABILITY, checked_options, clock_tolerance_of

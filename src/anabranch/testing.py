@@ -17,7 +17,7 @@ from typing import TypeVar
 from anabranch.bootstrap import ENGINES, bind_repository
 from anabranch.errors import StorageUnavailableError
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.repository import Repository
 from anabranch.storage import ObjectInfo, ObjectStore, PreparedObject
 

@@ -92,8 +92,8 @@ if TYPE_CHECKING:
     from anabranch.repo.log.entries import CommitKind as CommitKind
     from anabranch.repo.log.entries import RunPhase as RunPhase
     from anabranch.repo.log.history_tables import HistoryTables as HistoryTables
-    from anabranch.repo.merge.conflicts import ConflictKind as ConflictKind
-    from anabranch.repo.merge.conflicts import StrategyGap as StrategyGap
+    from anabranch.repo.merge.conflict_types import ConflictKind as ConflictKind
+    from anabranch.repo.merge.conflict_types import StrategyGap as StrategyGap
     from anabranch.repo.merge.plan import CommitPlan as CommitPlan
     from anabranch.repo.merge.plan import MergeOutcome as MergeOutcome
     from anabranch.repo.merge.plan import ReplayResult as ReplayResult
@@ -159,7 +159,7 @@ _NAMES = {
     "anabranch.repo.log.clones": "CloneInfo CloneKind CloneState",
     "anabranch.repo.log.entries": "BranchEvent BranchMode CheckOutcome CheckResult CommitKind RunPhase",
     "anabranch.repo.log.history_tables": "HistoryTables",
-    "anabranch.repo.merge.conflicts": "ConflictKind StrategyGap",
+    "anabranch.repo.merge.conflict_types": "ConflictKind StrategyGap",
     "anabranch.repo.merge.plan": "CommitPlan MergeOutcome ReplayResult TablePlan",
     "anabranch.repo.refs.branches": "BranchInfo TableDrift",
     "anabranch.repo.refs.reset_and_undo": "Movement",

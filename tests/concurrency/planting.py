@@ -7,7 +7,7 @@ from typing import Any
 from anabranch import storage
 from anabranch.errors import WriteConflictError
 from anabranch.repo import transaction
-from anabranch.repo.log import numbered as numbered
+from anabranch.repo.log import numbered_log as numbered_log
 from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.repository import Repository
@@ -34,7 +34,7 @@ def win_every_race() -> None:
         storage.put_once(store, path, data, after=after)
         return True
 
-    _replace(numbered, "put_once", put_once)
+    _replace(numbered_log, "put_once", put_once)
 
 
 def publish_half() -> None:

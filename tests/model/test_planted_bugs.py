@@ -129,7 +129,7 @@ BUGS: dict[str, tuple[str, str, Any, type[PairMachine]]] = {
         undo_two_movements,
         RepositoryMachine,
     ),
-    "a live branch is stale": ("anabranch.repo.log.store", "find_main", show_older_main, MergingMachine),
+    "a live branch is stale": ("anabranch.repo.log.repo_store", "find_main", show_older_main, MergingMachine),
     "a rebase loses a commit": (
         "anabranch.repo.merge.cherry_pick_and_rebase",
         "iter_own_commits",

@@ -10,7 +10,7 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitKind, CommitRecord, GraphCommit, LogEntry, TableEntry
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.write.publish import Attempt
 
 T = TableKey.parse("s.t")

@@ -12,7 +12,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidInputError, InvalidPathError, ObjectExistsError, StorageError, StorageFullError
-from anabranch.repo.log.numbered import NumberedLog, append_together
+from anabranch.repo.log.numbered_log import NumberedLog, append_together
 from anabranch.storage import ObjectStore, local_store, open_store
 from anabranch.storage.local_store import remove_empty_folders
 from anabranch.warnings import DurabilityWarning

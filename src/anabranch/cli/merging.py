@@ -13,7 +13,7 @@ from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, MergeConflictError
 
 if TYPE_CHECKING:
-    from anabranch.repo.merge.conflicts import Conflict, StrategyGap
+    from anabranch.repo.merge.conflict_types import Conflict, StrategyGap
     from anabranch.repo.merge.plan import CommitPlan, MergePlan, TablePlan
     from anabranch.repo.repository import Repository
 

@@ -26,7 +26,7 @@ from anabranch.format.scan import ArrowDataset
 from anabranch.hints import suggest
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
-from anabranch.repo.write.checks import Parameters
+from anabranch.repo.write.publish_checks import Parameters
 
 _MOST_THREADS = 8
 _INTERRUPT_SECONDS = 0.05

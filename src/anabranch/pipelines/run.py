@@ -32,7 +32,7 @@ from anabranch.pipelines.provenance import (
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
-from anabranch.repo.write.checks import Check
+from anabranch.repo.write.publish_checks import Check
 from anabranch.spark.session import get_session, ship_by_value
 from anabranch.storage import open_store
 from anabranch.storage.requests import OnProgress, Progress

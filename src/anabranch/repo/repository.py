@@ -25,8 +25,8 @@ from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import RepoConfig, store_microseconds
 from anabranch.repo.log.creation import freeing_space
 from anabranch.repo.log.entries import BranchMode, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
-from anabranch.repo.log.numbered import NamePage
-from anabranch.repo.log.store import CommitTables, RepoStore
+from anabranch.repo.log.numbered_log import NamePage
+from anabranch.repo.log.repo_store import CommitTables, RepoStore
 from anabranch.repo.log.validation import checked_choice, checked_expiry, checked_metadata, checked_version
 from anabranch.repo.refs import branches, protection, reset_and_undo, tags
 from anabranch.repo.refs.branches import BranchInfo, TableDrift
@@ -37,9 +37,16 @@ from anabranch.repo.runs import runs
 from anabranch.repo.runs.runs import RunInfo
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.write import settle
-from anabranch.repo.write.checks import Checks, NamedCheck, Parameters, checked_checks, recorded_checks, run_checks
+from anabranch.repo.write.branch_rename_pull_freeze import freeze_branch, pull_table, rename_branch
 from anabranch.repo.write.publish import Published
-from anabranch.repo.write.rename_pull_freeze import freeze_branch, pull_table, rename_branch
+from anabranch.repo.write.publish_checks import (
+    Checks,
+    NamedCheck,
+    Parameters,
+    checked_checks,
+    recorded_checks,
+    run_checks,
+)
 from anabranch.repo.write.settle import ExternalWrite
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
 
@@ -65,7 +72,7 @@ if TYPE_CHECKING:
     from anabranch.repo.merge.cell_resolvers import Resolvers
     from anabranch.repo.merge.cherry_pick_and_rebase import Pick, Rebase
     from anabranch.repo.merge.combiner import Combiner
-    from anabranch.repo.merge.conflicts import Conflict
+    from anabranch.repo.merge.conflict_types import Conflict
     from anabranch.repo.merge.kept_decisions import KeptDecisions
     from anabranch.repo.merge.merge import BranchMerge
     from anabranch.repo.merge.plan import MergeResult, ReplayResult
@@ -1580,7 +1587,7 @@ class Repository:
         >>> [(one.key, one.column, one.base, one.source, one.target) for one in repo.conflicts("dev", "main")]
         [({'id': 2}, 'amount', 8.0, 9.0, 7.0)]
         """
-        from anabranch.repo.merge.conflicts import Conflicts, Operation
+        from anabranch.repo.merge.conflict_types import Conflicts, Operation
         from anabranch.repo.merge.kept_decisions import iter_unique
         from anabranch.repo.merge.merge import BranchMerge, iter_conflicts
         from anabranch.repo.merge.replay import iter_replay_conflicts

@@ -11,13 +11,14 @@ from anabranch.ids import BranchName, checked_text
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import CheckOutcome, CommitKind, CommitRecord, GraphCommit, RunPhase, TableMap
 from anabranch.repo.log.leases import Lease
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.log.validation import checked_metadata
 from anabranch.repo.merge.run_publish import LoadCombiner, publish_run
 from anabranch.repo.runs.runs import RunInfo, abort_run, describe_run, get_run, refuse_over
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
-from anabranch.repo.write.checks import (
+from anabranch.repo.write.publish import Published
+from anabranch.repo.write.publish_checks import (
     Checks,
     NamedCheck,
     Parameters,
@@ -27,7 +28,6 @@ from anabranch.repo.write.checks import (
     outcomes_of,
     run_checks,
 )
-from anabranch.repo.write.publish import Published
 
 if TYPE_CHECKING:
     import pyarrow as pa

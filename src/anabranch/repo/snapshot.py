@@ -17,7 +17,7 @@ from anabranch.ids import TableKey
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, TableEntry, TableMap
-from anabranch.repo.log.store import CommitTables, RepoStore
+from anabranch.repo.log.repo_store import CommitTables, RepoStore
 
 if TYPE_CHECKING:
     import pandas as pd

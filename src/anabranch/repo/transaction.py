@@ -18,7 +18,7 @@ from anabranch.ids import BranchName, TableKey, checked_text
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.log.validation import checked_metadata
 from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import check_primary_key

@@ -34,7 +34,7 @@ from anabranch.server import (
     tokens,
 )
 from anabranch.server.envelope import add_handlers, answer_error
-from anabranch.server.middleware import RequestMiddleware
+from anabranch.server.request_limits import RequestMiddleware
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Limits, Settings
 from anabranch.server.status import MetricsMiddleware

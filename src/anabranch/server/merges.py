@@ -14,7 +14,7 @@ from anabranch.errors import InvalidInputError, MergeConflictError
 from anabranch.ids import MAIN
 from anabranch.json_values import json_value
 from anabranch.repo.merge.conflict_resolution import Strategy
-from anabranch.repo.merge.conflicts import ConflictKind
+from anabranch.repo.merge.conflict_types import ConflictKind
 from anabranch.repo.merge.decisions import read_resolutions
 from anabranch.repo.merge.plan import MergeOutcome
 from anabranch.repo.repository import Repository

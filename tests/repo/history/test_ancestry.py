@@ -13,7 +13,7 @@ from anabranch import testing
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.entries import CommitRecord
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from tests.conftest import Location
 from tests.repo.conftest import another, objects
 from tests.repo.graphs import Graph, T, U, ancestors, lowest

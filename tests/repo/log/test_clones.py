@@ -15,7 +15,7 @@ from anabranch.repo.io.clone import clone_repository
 from anabranch.repo.log.clones import CloneKind, Clones, CloneState
 from anabranch.repo.log.collected import mark_collected
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.storage import open_store
 from anabranch.testing import WrappedStore
 from tests.conftest import Location

@@ -15,7 +15,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.format.staging import DEFAULT
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.repo.transaction import Transaction
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])

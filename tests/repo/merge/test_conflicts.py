@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import MergeConflictError
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind
 from tests.repo.conftest import nothing_changes
 
 T = "s.t"

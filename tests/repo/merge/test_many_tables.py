@@ -10,7 +10,7 @@ import anabranch as ab
 from anabranch.errors import MergeConflictError
 from anabranch.format import home
 from anabranch.repo.merge import combiner
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflict_types import Conflict
 from tests.conftest import Location
 from tests.faults.proxy import Meeting, Proxy, proxy_before
 

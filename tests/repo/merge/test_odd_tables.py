@@ -13,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import MergeConflictError
 from anabranch.format.arrow_types import python_values
-from anabranch.repo.merge.conflicts import ConflictKind
+from anabranch.repo.merge.conflict_types import ConflictKind
 from tests.duck.test_comparer import CASES, column
 from tests.repo.conftest import nothing_changes, raw, rows
 

@@ -13,7 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import MergeConflictError
 from anabranch.format.staging import DEFAULT, notes_of
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind
 from tests.repo.merge.grids import parse_square
 from tests.repo.merge.operations import BASE_ROWS, NEW, OPERATIONS, SCHEMA, TABLE, Column, Work, base_state, rows
 

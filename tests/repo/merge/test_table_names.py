@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import MergeConflictError
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.repo.transaction import Transaction
 from tests.repo.conftest import nothing_changes
 

@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import MergeConflictError
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind
 from anabranch.repo.merge.plan import MergePlan
 from tests.repo.conftest import nothing_changes
 from tests.repo.merge.grids import Grid, parse_grid

@@ -21,7 +21,7 @@ from anabranch.errors import (
     WriteConflictError,
 )
 from anabranch.format.staging import ColumnChange
-from anabranch.repo.log.numbered import NumberedLog
+from anabranch.repo.log.numbered_log import NumberedLog
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.storage import open_store
 from anabranch.testing import CountingStore, WrappedStore

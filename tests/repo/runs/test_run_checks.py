@@ -17,7 +17,7 @@ from anabranch.repo.log.entries import CommitKind, RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
-from anabranch.repo.write.checks import Check, Checks
+from anabranch.repo.write.publish_checks import Check, Checks
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, ids, raw, rows, table
 
 NEW = "in_c_sales.new"

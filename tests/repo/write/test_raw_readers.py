@@ -15,7 +15,7 @@ from anabranch.format.staging import ColumnChange
 from anabranch.ids import BranchName
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import CommitKind
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.repository import Repository
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.publish import Attempt

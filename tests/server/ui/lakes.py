@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch.errors import CheckFailedError
-from anabranch.repo.write.checks import Check
+from anabranch.repo.write.publish_checks import Check
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 RIGHT_TO_LEFT = "\u202eevil\u202c"

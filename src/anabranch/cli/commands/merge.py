@@ -27,7 +27,7 @@ from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, TableNotFoundError
 
 if TYPE_CHECKING:
-    from anabranch.repo.merge.conflicts import Conflict
+    from anabranch.repo.merge.conflict_types import Conflict
     from anabranch.repo.merge.plan import MergeResult, ReplayResult
     from anabranch.repo.repository import Repository
 

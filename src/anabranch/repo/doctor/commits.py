@@ -17,7 +17,7 @@ from anabranch.repo.log import codec
 from anabranch.repo.log.collected import find_record
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.storage import documents, in_parallel
 from anabranch.storage.documents import is_sealed
 

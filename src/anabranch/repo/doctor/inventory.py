@@ -21,8 +21,8 @@ from anabranch.repo.log import codec, history_tables
 from anabranch.repo.log.clones import CLONES, ORIGIN
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry, TableMap
-from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS, NumberedLog
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.numbered_log import BRANCHES, RUNS, TAGS, NumberedLog
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.refs.tags import TagInfo, decode_tag
 from anabranch.storage import documents, in_parallel
 

@@ -14,8 +14,8 @@ from anabranch.repo.doctor.commits import inspect_commit, rebuild_entry, rebuild
 from anabranch.repo.doctor.inventory import CheckedLog, DamagedNewest, Inventory, StoredHistory, publishes
 from anabranch.repo.log.config import RepoConfig, as_text, store_microseconds
 from anabranch.repo.log.entries import BranchEvent, LogEntry
-from anabranch.repo.log.numbered import BRANCHES
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.numbered_log import BRANCHES
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.refs.branches import refuse_in_use
 from anabranch.storage import in_parallel, put_once
 from anabranch.storage.documents import is_torn

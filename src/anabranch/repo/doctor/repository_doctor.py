@@ -39,8 +39,8 @@ from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.creation import MARK, MARK_COPY
 from anabranch.repo.log.leases import LEASES
-from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.numbered_log import BRANCHES, RUNS, TAGS
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.storage import iter_in_parallel
 from anabranch.storage.requests import Steps
 from anabranch.storage.store import CLOCK, store_time

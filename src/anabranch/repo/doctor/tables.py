@@ -27,7 +27,7 @@ from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.inventory import Inventory, Use
 from anabranch.repo.log.config import TABLES, RepoConfig, owns
 from anabranch.repo.log.entries import LogEntry, TableEntry, is_same_state
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.write.settle import settle_table
 from anabranch.storage import in_parallel, open_store
 from anabranch.storage.local_store import refuse_links

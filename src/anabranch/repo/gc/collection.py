@@ -20,7 +20,7 @@ from anabranch.errors import (
 )
 from anabranch.format.arguments import unknown_table
 from anabranch.format.bases import usage_by_reason
-from anabranch.format.layout.dead_files import Wanted, find_reach
+from anabranch.format.dead_files import Wanted, find_reach
 from anabranch.format.retention import DEFAULT_GRACE, Retention, checked_retention
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.gc.roots import Roots, find_roots
@@ -34,7 +34,7 @@ from anabranch.repo.gc.sweep_and_purge import (
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig, store_microseconds
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, RunPhase
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.refs.branches import delete_branch, refuse_in_use
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.runs.engine_access import table_writes

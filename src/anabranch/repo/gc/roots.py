@@ -14,7 +14,7 @@ from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.clones import Clones
 from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.entries import BranchEvent, CommitRecord, GraphCommit, LogEntry, Parent
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.refs.tags import iter_tagged_since
 from anabranch.storage import in_parallel
 

@@ -10,7 +10,7 @@ from anabranch.display import html_table, human_size
 from anabranch.errors import NotFoundError
 from anabranch.format.arguments import require_names, unknown_table
 from anabranch.format.bases import Usage, usage_by_reason, usage_of
-from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
+from anabranch.format.dead_files import Reach, Wanted, find_reach
 from anabranch.format.layout.listing import VERSION_HINT, branch_of_ref_path
 from anabranch.format.retention import Retention
 from anabranch.ids import MAIN, BranchName, TableKey
@@ -27,7 +27,7 @@ from anabranch.repo.gc.sweep_and_purge import (
 )
 from anabranch.repo.log.collected import list_collected
 from anabranch.repo.log.config import TABLES, RepoConfig
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.storage import in_parallel
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain, groupby
 
-from anabranch.format.layout.dead_files import Reach, Wanted, find_reach
+from anabranch.format.dead_files import Reach, Wanted, find_reach
 from anabranch.format.layout.listing import VersionKey, branch_of_ref_path
 from anabranch.format.retention import Retention
 from anabranch.ids import MAIN, BranchName, TableKey
@@ -22,7 +22,7 @@ from anabranch.repo.log.entries import CommitRecord, LogEntry, TableEntry
 from anabranch.repo.log.heads import Heads
 from anabranch.repo.log.history_tables import history_homes
 from anabranch.repo.log.leases import LEASES
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.write.homes import REMOVING, being_removed
 from anabranch.storage import ObjectInfo, ObjectStore, in_parallel
 from anabranch.storage.store import store_time

@@ -17,7 +17,7 @@ from anabranch.repo.log.entries import (
     TableEntry,
     is_same_state,
 )
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.snapshot import Snapshot
 
 # From which of the two commits a commit was reached. A commit below a base is reached from both, but is not a base.

@@ -23,7 +23,7 @@ from anabranch.repo.history.diff import RowChangeKind, TableDiff, pair_columns
 from anabranch.repo.history.table_history import TableChange, iter_table_changes
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.entries import CommitRecord, GraphCommit
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.storage.requests import iter_in_parallel
 

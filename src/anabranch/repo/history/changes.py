@@ -17,7 +17,7 @@ from anabranch.repo.history.comparer import RowComparer, TableCounts
 from anabranch.repo.history.diff import RowChange, TableDiff
 from anabranch.repo.history.table_history import CommitStep, TableChange, find_renames
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, is_same_state
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.snapshot import Table
 from anabranch.storage.requests import in_parallel
 

@@ -16,7 +16,7 @@ from anabranch.repo.history.table_history import CommitStep, TableChange, TableS
 from anabranch.repo.log.collected import collected_errors, refuse_collected
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitRecord, StateId, TableEntry
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.storage.requests import in_parallel
 
 Row = dict[str, Any]

@@ -17,7 +17,7 @@ from anabranch.repo.history.lineage import (
 )
 from anabranch.repo.history.table_history import TableChange, find_renames, iter_table_changes, require_table
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, StateId, TableEntry, is_same_state
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 
 # Commits that rewrite or index data without changing it.
 _MAINTENANCE = frozenset({CommitKind.COMPACT, CommitKind.INDEX, CommitKind.FREEZE})

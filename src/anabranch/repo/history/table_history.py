@@ -12,7 +12,7 @@ from anabranch.repo.log.codec import CommitOutline, iter_outlines
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap, is_same_state
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage.documents import damage_named
 from anabranch.storage.requests import in_parallel

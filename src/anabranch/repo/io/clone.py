@@ -32,8 +32,8 @@ from anabranch.repo.log.commits import Commits
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.entries import CommitKind, CommitRecord, GraphCommit, TableEntry, TableMap
 from anabranch.repo.log.heads import Heads
-from anabranch.repo.log.numbered import BRANCHES, RUNS, TAGS, NumberedLog
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.numbered_log import BRANCHES, RUNS, TAGS, NumberedLog
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.refs.resolve import refuse_internal, require_kept, require_published, resolve
 from anabranch.repo.write.homes import free_dataset
 from anabranch.storage import in_parallel, is_below_file, iter_in_parallel, open_store

@@ -18,7 +18,7 @@ from anabranch.errors import BusyError, CorruptError, NotFoundError, RepositoryN
 from anabranch.ids import TableKey
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.config import RepoConfig
-from anabranch.repo.log.numbered import NumberedLog, list_names
+from anabranch.repo.log.numbered_log import NumberedLog, list_names
 from anabranch.storage import documents, in_parallel
 
 CLONES = "_clones"

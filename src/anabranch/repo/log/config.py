@@ -22,7 +22,7 @@ from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN, BranchName, new_ulid
 from anabranch.repo.log.entries import TableEntry
 from anabranch.repo.log.leases import Leases, steady_seconds
-from anabranch.repo.log.numbered import BRANCHES, RUNS, NumberedLog
+from anabranch.repo.log.numbered_log import BRANCHES, RUNS, NumberedLog
 from anabranch.storage import ObjectStore, in_parallel
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.options import CLOCK_TOLERANCE, Durability, durability_of

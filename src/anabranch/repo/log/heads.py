@@ -16,7 +16,7 @@ from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log import codec
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import BranchEvent, BranchMode, BranchState, CommitRecord, LogEntry, Origin, Parent
-from anabranch.repo.log.numbered import ALL, NamePage, Names, NumberedLog, append_together
+from anabranch.repo.log.numbered_log import ALL, NamePage, Names, NumberedLog, append_together
 from anabranch.storage import at_once, in_parallel
 
 # Callers of `list_runs` often stop after a few runs, so that few are read ahead. Each costs one or two requests.

@@ -19,7 +19,7 @@ from anabranch.format.staging import VersionRef
 from anabranch.ids import MAIN
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import GraphCommit, LogEntry
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 
 _COMMITS = "_graph_commits.lance"
 _ACTORS = "_graph_commit_actors.lance"

@@ -12,7 +12,7 @@ from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitKind, LogEntry, TableEntry
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.write.homes import check_primary_key, free_dataset, home_for_writing
 from anabranch.repo.write.publish import Published, publish

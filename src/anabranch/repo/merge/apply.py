@@ -18,10 +18,10 @@ from anabranch.repo.history.comparer import AutoComparer, RowComparer, TableCoun
 from anabranch.repo.history.memory_comparer import LocalComparer
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, TableMap
+from anabranch.repo.merge.cell_merge import iter_row_changes
 from anabranch.repo.merge.changed_rows import FoundRows, RowChanges, find_source_updates
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind, ConflictLog, Unresolved
 from anabranch.repo.merge.constraints import iter_with_unique_keys, iter_without_nulls
-from anabranch.repo.merge.rows import iter_row_changes
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import (
     NO_ROWS,

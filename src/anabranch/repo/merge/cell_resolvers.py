@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from anabranch.errors import InvalidInputError
 from anabranch.format.compare.matching import Mask
 from anabranch.json_values import value_from_json
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.repo.merge.decisions import JsonValue
 
 # The name of a resolver, or a function that returns the value for a conflict. NotImplemented leaves it unresolved.

@@ -14,7 +14,7 @@ from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, LogEntry
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.merge.replay import Change, Replay, iter_own_commits
 from anabranch.repo.refs.resolve import is_made_by
 

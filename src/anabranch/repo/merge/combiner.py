@@ -18,7 +18,7 @@ from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import Changes, TableEntry, TableMap, is_same_state
 from anabranch.repo.merge.apply import MergedTable, Stager, count_step, iter_step_conflicts
 from anabranch.repo.merge.conflict_resolution import Resolution, SchemaDecider, TableResolution, check_names
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind, ConflictLog, Unresolved
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind, ConflictLog, Unresolved
 from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.matched_table import MatchedTable, open_sides
 from anabranch.repo.merge.nested_cells import field_paths

@@ -19,7 +19,7 @@ from anabranch.repo.merge.cell_resolvers import (
     leave_open,
     row_decider,
 )
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind
 from anabranch.repo.merge.decisions import Decisions, TableNames, parse_decisions
 
 

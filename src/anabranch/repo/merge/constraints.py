@@ -26,7 +26,7 @@ from anabranch.format.staging.rows import Addresses, find_rows, join_addresses
 from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge, RowSide, TableCounts
 from anabranch.repo.merge.cell_resolvers import Cells, choose, put_at
 from anabranch.repo.merge.changed_rows import ChangedRows, RowChanges, cells_of, deletion_of, insertion_of, read_rows_at
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.shapes import MergedColumn, Shape
 from anabranch.repo.merge.steps import MergeTable
 

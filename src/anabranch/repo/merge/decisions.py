@@ -12,7 +12,7 @@ from anabranch.errors import InvalidInputError
 from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.json_values import json_value
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind
 
 _SIDES = ("base", "source", "target")
 # The last four are in the conflicts that the command line prints, so that these can be passed back.

@@ -14,7 +14,7 @@ from typing import Any
 from anabranch.ids import BranchName
 from anabranch.json_values import json_value
 from anabranch.repo.log.config import DECISIONS, RepoConfig
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.storage import documents
 
 _NAMES = ("table", "kind", "key", "column", "path", "base", "source", "target", "problem")

@@ -18,7 +18,7 @@ from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowMerge,
 from anabranch.repo.history.diff import RowChangeKind, TableDiff
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.merge.conflict_resolution import Resolution, SchemaDecider, TableResolution
-from anabranch.repo.merge.conflicts import ConflictKind
+from anabranch.repo.merge.conflict_types import ConflictKind
 from anabranch.repo.merge.decisions import TableNames
 from anabranch.repo.merge.shape_merge import merge_shapes
 from anabranch.repo.merge.shapes import MergedNotes, Shape, TableSide, TableSides, defaults_of, find_misfit, merge_notes

@@ -15,11 +15,11 @@ from anabranch.repo.history.table_history import match_tables
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.commits import CommitSpec
 from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEntry, is_same_state
-from anabranch.repo.log.store import RepoStore, View, find_main
+from anabranch.repo.log.repo_store import RepoStore, View, find_main
 from anabranch.repo.merge.cell_resolvers import Cells, choose, resolved_by
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
 from anabranch.repo.merge.conflict_resolution import Resolution, Strategy
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.repo.merge.plan import MergeOutcome, MergePlan, MergeResult, changes_table, table_plans
 from anabranch.repo.merge.replay import check_expected_head
 from anabranch.repo.merge.steps import MergeSteps, TableMatch, TableState

@@ -9,7 +9,7 @@ from anabranch.display import MAX_ROWS, html_table, text_table
 from anabranch.repo.history.comparer import TableCounts
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.merge.apply import MergedTable
-from anabranch.repo.merge.conflicts import Conflict, ConflictLog, StrategyGap
+from anabranch.repo.merge.conflict_types import Conflict, ConflictLog, StrategyGap
 from anabranch.repo.merge.shapes import Shape
 from anabranch.repo.merge.steps import NO_ROWS, KeepTable, MatchedStep, MergeTable, ReplaceTable, TableAction
 

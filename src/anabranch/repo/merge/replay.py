@@ -28,9 +28,9 @@ from anabranch.repo.log.entries import (
     TableMap,
     is_same_state,
 )
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.merge.combiner import DECIDE, Combiner, Sides
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.repo.merge.plan import CommitPlan, table_plans
 from anabranch.repo.merge.steps import MergeSteps
 from anabranch.repo.refs.protection import refuse_protected

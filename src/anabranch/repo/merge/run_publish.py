@@ -20,7 +20,7 @@ from anabranch.repo.log.entries import (
     TableMap,
     is_same_state,
 )
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.merge.combiner import Combiner, Sides
 from anabranch.repo.runs import runs
 from anabranch.repo.write.homes import taken_homes

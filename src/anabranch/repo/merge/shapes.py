@@ -21,7 +21,7 @@ from anabranch.format.staging.schema_notes import (
 )
 from anabranch.repo.history.comparer import ColumnTriple
 from anabranch.repo.merge.conflict_resolution import SchemaDecider, SideTexts
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.repo.snapshot import Table
 
 

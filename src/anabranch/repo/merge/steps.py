@@ -15,7 +15,7 @@ from anabranch.repo.history.comparer import RowMerge, TableCounts, count_rows
 from anabranch.repo.log.config import RepoConfig
 from anabranch.repo.log.entries import TableEntry, is_same_state
 from anabranch.repo.merge.conflict_resolution import TableResolution
-from anabranch.repo.merge.conflicts import Conflict
+from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.repo.merge.shapes import MergedNotes, Shape
 from anabranch.repo.snapshot import Table
 

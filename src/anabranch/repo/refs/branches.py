@@ -16,8 +16,8 @@ from anabranch.ids import MAIN, BranchName, Ref, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import BranchEvent, BranchMode, LogEntry, Parent, TableEntry
-from anabranch.repo.log.numbered import NamePage
-from anabranch.repo.log.store import CommitTables, RepoStore, pin_view
+from anabranch.repo.log.numbered_log import NamePage
+from anabranch.repo.log.repo_store import CommitTables, RepoStore, pin_view
 from anabranch.repo.refs.protection import refuse_locked, refuse_protected
 from anabranch.repo.refs.resolve import Resolved, resolve
 from anabranch.repo.refs.tags import is_tag

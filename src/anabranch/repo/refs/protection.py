@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from anabranch.errors import AnabranchError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.log.entries import BranchEvent, LogEntry, RunPhase
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 
 
 def refuse_protected(entry: LogEntry) -> None:

@@ -14,7 +14,7 @@ from anabranch.format.arguments import checked_limit
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.entries import BranchEvent, LogEntry, TableEntry, is_same_state
-from anabranch.repo.log.store import RepoStore, pin_view
+from anabranch.repo.log.repo_store import RepoStore, pin_view
 from anabranch.repo.refs.branches import newest_entry, refuse_in_use, refuse_orphan
 from anabranch.repo.refs.protection import refuse_protected
 from anabranch.repo.refs.resolve import Resolved

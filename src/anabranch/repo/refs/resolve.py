@@ -21,7 +21,7 @@ from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
 from anabranch.repo.log.config import RepoConfig, as_text
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.refs.tags import find_tag, list_similar_tags
 
 # A part of a ULID, which has 26 characters of base 32 without I, L, O and U. Shorter parts would match too many

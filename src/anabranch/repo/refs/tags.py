@@ -16,8 +16,8 @@ from anabranch.hints import closest, suggest
 from anabranch.ids import BranchName, TagName
 from anabranch.repo.log import codec, validation
 from anabranch.repo.log.collected import require_uncollected
-from anabranch.repo.log.numbered import ALL, TAGS, NamePage, NumberedLog, list_names
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.numbered_log import ALL, TAGS, NamePage, NumberedLog, list_names
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.storage import documents, in_parallel
 
 

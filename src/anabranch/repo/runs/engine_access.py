@@ -18,7 +18,7 @@ from anabranch.format.staging import WrittenFragment
 from anabranch.ids import BranchName, TableKey, checked_text
 from anabranch.repo.log.commits import CommitSpec, Once
 from anabranch.repo.log.entries import CommitKind, GraphCommit
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.log.validation import checked_metadata
 from anabranch.repo.refs.branches import create_live_branches, list_written
 from anabranch.repo.runs.runs import get_run, run_state

@@ -35,8 +35,8 @@ from anabranch.repo.log.entries import (
 )
 from anabranch.repo.log.heads import Decide
 from anabranch.repo.log.leases import Lease
-from anabranch.repo.log.numbered import ALL, NamePage
-from anabranch.repo.log.store import RepoStore, View, pin_view
+from anabranch.repo.log.numbered_log import ALL, NamePage
+from anabranch.repo.log.repo_store import RepoStore, View, pin_view
 from anabranch.repo.refs.branches import newest_entry
 from anabranch.repo.refs.protection import refuse_protected
 

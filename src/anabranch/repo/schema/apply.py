@@ -15,7 +15,7 @@ from anabranch.format.staging.expressions import quoted_column
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import GraphCommit
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.refs.protection import holding_schema_lock
 from anabranch.repo.runs.engine_access import table_writes
 from anabranch.repo.schema.plan import (

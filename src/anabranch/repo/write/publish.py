@@ -35,7 +35,7 @@ from anabranch.repo.log.entries import (
     TableMap,
 )
 from anabranch.repo.log.heads import Decide
-from anabranch.repo.log.store import RepoStore, View, find_main
+from anabranch.repo.log.repo_store import RepoStore, View, find_main
 from anabranch.repo.refs.protection import refuse_ended, refuse_protected
 from anabranch.repo.write.settle import ExternalWrite, find_newer, settle_published
 from anabranch.storage import PreparedObject, in_parallel

@@ -15,7 +15,7 @@ from anabranch.format.home import Home
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, LogEntry, TableEntry
-from anabranch.repo.log.store import RepoStore
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.refs.reset_and_undo import changed_tables
 from anabranch.storage import in_parallel
 from anabranch.warnings import warn_of_external_write

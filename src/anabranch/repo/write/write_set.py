@@ -24,7 +24,7 @@ from anabranch.format.staging.incoming import as_reader
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEntry, TableMap
-from anabranch.repo.log.store import CommitTables, RepoStore, View, find_main
+from anabranch.repo.log.repo_store import CommitTables, RepoStore, View, find_main
 from anabranch.repo.write.homes import refuse_shared_home, stage_new, taken_homes
 from anabranch.repo.write.staged_table import StagedTable, Step, replayed, stage_existing, with_wanted_indices
 from anabranch.storage import in_parallel

@@ -12,7 +12,7 @@ from anabranch.display import Cell, cell_of, short_id
 from anabranch.errors import InvalidInputError, WriteConflictError
 from anabranch.json_values import json_value
 from anabranch.repo.merge.conflict_resolution import Strategy
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind
 from anabranch.repo.repository import Repository
 from anabranch.server.ui.site import Visit
 

@@ -29,7 +29,7 @@ from anabranch.repo.log.entries import (
     Rename,
     is_same_state,
 )
-from anabranch.repo.log.store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.refs.branches import BranchInfo, put_after, refuse_active_runs, refuse_name_of_tag
 from anabranch.repo.refs.protection import refuse_locked, refuse_protected
 from anabranch.repo.write.publish import Published, publish

@@ -1,4 +1,4 @@
-"""Conflicts between the two sides of a merge."""
+"""Conflicts between the two sides of a merge, as values. `cell_merge` and `shape_merge` find them."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence

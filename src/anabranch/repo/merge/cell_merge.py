@@ -1,4 +1,8 @@
-"""Merge rows cell by cell: find the rows to replace, insert and delete in the target, and the conflicts."""
+"""Merge rows cell by cell, and decide on their conflicts: find the rows to replace, insert and delete in the target.
+
+The comparers find the cells that both sides changed (`clashes`). Here, a strategy or a resolver decides on each, or it
+becomes a conflict.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -27,7 +31,7 @@ from anabranch.repo.merge.changed_rows import (
     fields_of,
     insertion_of,
 )
-from anabranch.repo.merge.conflicts import Conflict, ConflictKind, Unresolved
+from anabranch.repo.merge.conflict_types import Conflict, ConflictKind, Unresolved
 from anabranch.repo.merge.decisions import JsonValue
 from anabranch.repo.merge.nested_cells import has_paths, merge_by_path
 from anabranch.repo.merge.shapes import MergedColumn
