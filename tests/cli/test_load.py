@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
@@ -118,6 +119,19 @@ def test_export_writes_at_most_the_limit(cli: Run, lake: ab.Repository) -> None:
     done = cli("export", ORDERS, "first.csv", "--limit", "2", "--json").document
     assert (done["rows"], len(Path(done["files"][0]).read_text().splitlines())) == (2, 3)
     assert cli("export", ORDERS, "none.csv", "--limit", "0", "--json").error["code"] == "usage"
+
+
+def test_export_writes_another_encoding(cli: Run, lake: ab.Repository, folder: Path) -> None:
+    lake.load("in_c_sales.words", pa.table({"v": ["é"]}))
+    cli("export", "in_c_sales.words", "words.csv", "--encoding", "latin-1")
+    assert (folder / "words.csv").read_bytes() == b'"v"\n"\xe9"\n'
+    error = cli(
+        "export", "in_c_sales.words", "words.txt", "--format", "csv", "--single-file", "--encoding", "ascii"
+    ).err
+    assert "the encoding ascii does not have the character 'é'" in error
+    assert "--encoding utf-8" in error
+    for option in ("--quote", "--escape", "--null", "--skip"):  # options of loads
+        assert cli("export", ORDERS, "a.csv", option, "1", "--json").error["code"] == "usage"
 
 
 def test_mistakes_are_named(cli: Run, lake: ab.Repository, orders: str) -> None:

@@ -49,6 +49,11 @@ def test_columns_rows_and_form_can_be_chosen(project: Project) -> None:
     assert (nothing["rows"], fetch(project, nothing).text) == (0, '"id","v"\n')
 
 
+def test_export_takes_the_name_of_the_tab(project: Project) -> None:
+    done = ok(export(project, delimiter="tab", where="id = 1"))
+    assert fetch(project, done).text == '"id"\t"v"\n1\t"v1"\n'
+
+
 def test_an_export_shows_what_its_branch_shows(project: Project) -> None:
     branch = project.branch()
     assert ok(export(project, branch))["rows"] == 3
@@ -80,6 +85,9 @@ def test_what_makes_no_sense_is_refused(running: Running, project: Project) -> N
         ({"limit": 0}, 422, "invalid_request"),
         ({"limit": 10**30}, 422, "invalid_request"),
         ({"filter": "x"}, 422, "invalid_request"),
+        ({"delimiter": "tabs"}, 422, "invalid_request"),
+        ({"encoding": "latin-1"}, 422, "invalid_request"),
+        ({"quote": "'"}, 422, "invalid_request"),
     ]
     for body, status, code in refusals:
         reported = refused(export(project, **body), status, code)

@@ -117,6 +117,32 @@ def test_idle_process_ends_unless_a_write_was_begun(tmp_path: Path, lake: ab.Rep
         assert gateway.process.wait(timeout=WAIT_SECONDS) == 0
 
 
+def test_write_with_a_definition_creates_or_replaces_a_table(gateway: Gateway, lake: ab.Repository) -> None:
+    columns = {"type": "struct", "fields": [{"name": "k", "type": "long", "nullable": False, "metadata": {}}]}
+    definition = {"schema": json.dumps(columns), "properties": {"primaryKey": "k"}, "partitions": [], "defaults": {}}
+
+    def write(mode: str, key: str) -> dict[str, Any]:
+        """Write no rows; return the answer, or the error."""
+        request = {
+            "mode": mode, "parts": key.split("."), "branch": "main", "message": mode, "schema": json.dumps(columns),
+            "definition": {**definition, "constraints": []}, "repo": lake.uri, "storage_options": {},
+        }  # fmt: skip
+        with gateway.connection() as frames:
+            frames.send_json({"op": "begin_write", **request})
+            begun: dict[str, Any] = json.loads(frames._read()[1])
+        if "write" in begun:
+            gateway.ask("commit_write", write=begun["write"], tasks=[], repo=lake.uri, storage_options={})
+        return begun
+
+    assert write("create", ORDERS)["error"] == "TableExistsError"
+    assert write("replace", "s.new")["error"] == "TableNotFoundError"
+    assert lake.snapshot_of("main")[ORDERS].primary_key == ("id",)
+    for mode, key in (("create", "s.new"), ("create_or_replace", "s.newer"), ("replace", ORDERS)):
+        assert write(mode, key)["writer"]["is_overwrite"] == (mode == "replace")
+        table = lake.snapshot_of("main")[key]
+        assert (table.schema.names, table.primary_key, table.count_rows()) == (["k"], ("k",), 0)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_other_users_are_not_answered() -> None:
     program = (

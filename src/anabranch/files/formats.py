@@ -85,6 +85,8 @@ class CsvOptions:
     quotes are text. Without an escape character, a quote is escaped by doubling. `columns` names the columns of a file
     without a header; by default they are those of the table. `null` has the text or texts that mean null if they
     are not quoted. `skip` lines before the header are ignored.
+
+    An export takes `delimiter`, `header`, `encoding` and `quote=None`, and refuses other values of the other options.
     """
 
     delimiter: str | None = None

@@ -1,5 +1,6 @@
 """Write rows as files for other programs. Each file gets its name when it is complete."""
 
+import codecs
 import io
 import json
 import os
@@ -21,6 +22,15 @@ from anabranch.storage.uris import join_uri, normalise_uri
 
 # Five digits or more, as `name_of` writes them.
 _PART_NAME = re.compile(r"part-\d{5,}\.(?:csv|json|orc|parquet)(?:\.gz|\.zst)?")
+# Options of CSV that only a reader has, with the default of each. Arrow writes one kind of quotes, and does not escape.
+# Not all supported releases of Arrow write another text for null.
+_READ_ONLY: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "quote": (('"', None), "leave quote out, or give None if no value needs quotes"),
+    "escape": ((None,), "leave escape out: a quote inside a value is written twice"),
+    "columns": ((None,), "leave columns out of the CSV options: the columns are chosen by the export"),
+    "null": ((("",),), "leave null out: a null is written as an empty field"),
+    "skip": ((0,), "leave skip out: the header is the first line"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,16 +142,34 @@ def _has_bytes(kind: pa.DataType) -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
 
+def check_csv(csv: CsvOptions) -> None:
+    """Raise InvalidInputError for an option with which CSV is not written."""
+    for name, (written, hint) in _READ_ONLY.items():
+        value = getattr(csv, name)
+        if value not in written:
+            raise InvalidInputError(f"CSV is not written with the option {name}={value!r}", hint=hint)
+
+
 def _write_csv(sink: pa.NativeFile, rows: pa.RecordBatchReader, csv: CsvOptions) -> None:
-    # Arrow's writer knows no other text for null.
-    if csv.nulls != ("",):
-        raise InvalidInputError(f"null would be written as {csv.nulls[0]!r}", hint="only empty text means null here")
     options = pa_csv.WriteOptions(
-        include_header=csv.header, delimiter=csv.separator, quoting_style="needed" if csv.quote else "none"
+        include_header=False, delimiter=csv.separator, quoting_style="needed" if csv.quote else "none"
     )
-    with pa_csv.CSVWriter(sink, rows.schema, write_options=options) as writer:
-        for batch in rows:
-            writer.write_batch(batch)
+    # Arrow writes whole rows at once, so no character is divided between two writes.
+    is_utf8 = codecs.lookup(csv.encoding).name == "utf-8"
+    text = sink if is_utf8 else codecs.EncodedFile(sink, "utf-8", csv.encoding)
+    try:
+        if csv.header:
+            # A row of text: Arrow's own header has quotes also if values have none.
+            names = rows.schema.names
+            pa_csv.write_csv(pa.table([[name] for name in names], names=names), text, options)
+        with pa_csv.CSVWriter(text, rows.schema, write_options=options) as writer:
+            for batch in rows:
+                writer.write_batch(batch)
+    except UnicodeEncodeError as err:
+        raise InvalidInputError(
+            f"the encoding {csv.encoding} does not have the character {err.object[err.start]!r}",
+            hint="pass `csv=CsvOptions(encoding='utf-8')`",
+        ) from None
 
 
 class _Sink(io.RawIOBase):

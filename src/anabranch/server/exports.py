@@ -53,7 +53,7 @@ class NewExport(Body):
     where: Annotated[str | None, Field(max_length=10_000, description="SQL over the columns: `amount > 10`.")] = None
     limit: Annotated[int | None, Field(ge=1, le=2**53, description="Maximum number of rows.")] = None
     gzip: Annotated[bool, Field(description="Compress CSV or JSON.")] = False
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    delimiter: Annotated[str, Field(min_length=1, max_length=3, description="One character, or `tab`.")] = ","
     header: Annotated[bool, Field(description="Start CSV with a line of column names.")] = True
     ref: Annotated[
         str | None, Field(max_length=200, description="As of a commit id, a tag or a time.", examples=[None])

@@ -32,7 +32,7 @@ from anabranch.server.routing import (
     make_router,
 )
 from anabranch.server.settings import Limits
-from anabranch.server.tables import ColumnInfo, column_infos, find_table
+from anabranch.server.tables import ColumnInfo, find_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -320,7 +320,7 @@ def _read_preview(call: BranchCall, key: TableKey, options: PreviewOptions) -> R
     is_counted = options.count or request.where is None  # without a predicate the number is known
     # Not the response model: checking each value takes as long as reading it.
     answer = {
-        "columns": [column.model_dump() for column in column_infos(rows.schema)],
+        "columns": [ColumnInfo.model_validate(column).model_dump() for column in rows.schema],
         "rows": json_rows(rows),
         "total_row_count": found.count_rows(request.where) if is_counted else None,
     }

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.staging import ColumnChange
@@ -35,8 +35,12 @@ _Type = Annotated[str, Field(min_length=1, max_length=1000, examples=["int64", "
 
 
 class ColumnInfo(BaseModel):
+    """A column, with its Arrow type."""
+
+    model_config = ConfigDict(from_attributes=True)
+
     name: str
-    type: str
+    type: Annotated[str, BeforeValidator(show_type)]
     nullable: bool
 
 
@@ -194,10 +198,6 @@ def find_table(snapshot: Snapshot, key: TableKey) -> Table:
     return snapshot[str(key)]
 
 
-def column_infos(schema: pa.Schema) -> tuple[ColumnInfo, ...]:
-    return tuple(ColumnInfo(name=field.name, type=show_type(field.type), nullable=field.nullable) for field in schema)
-
-
 def _change(branch: OpenBranch, key: TableKey, change: Callable[[Transaction], Any], *, message: str) -> TableDetail:
     """Commit a change of a table and return the table as it is then."""
     branch.change(change, message=message)
@@ -207,7 +207,7 @@ def _change(branch: OpenBranch, key: TableKey, change: Callable[[Transaction], A
 def _detail(branch: OpenBranch, key: TableKey, snapshot: Snapshot) -> TableDetail:
     table = find_table(snapshot, key)
     facts = _facts(branch, key, table.entry)
-    return TableDetail(**facts, columns=column_infos(table.schema), commit_id=snapshot.id)
+    return TableDetail(**facts, columns=tuple(table.schema), commit_id=snapshot.id)
 
 
 def _facts(branch: OpenBranch, key: TableKey, entry: TableEntry) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.errors import ConflictError, UnsupportedFormatError
+from anabranch.errors import BranchExistsError, ConflictError, UnsupportedFormatError
 from anabranch.format.clone.clone import copy_version
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import manifest_path
@@ -155,3 +155,28 @@ def test_a_branch_inherits_overlay_files(home: Home) -> None:
     assert values(home.on("dev").uri) == ["new", "dev", "new", "d", "e", "f"]
     assert {path, own} <= {file.path for file in dataset.layout().files}
     assert dataset.doctor().findings == ()
+
+
+def test_files_of_a_fork_with_other_overlay_files_are_not_taken_for_an_unfinished_branch(home: Home) -> None:
+    dataset = ab.dataset(home.root)
+
+    def create_source(value: str) -> None:
+        dataset.branch_create("source")
+        add_overlay(home.on("source"), "v", {0: value})
+
+    def fail_at_ref(name: str) -> None:
+        """Leave what a creator leaves that fails before it writes the ref of the branch."""
+        dataset.branch_create(name, "source")
+        home.store().delete(f"_refs/branches/{name}.json")
+
+    create_source("old")
+    fail_at_ref("same")
+    dataset.branch_create("same", "source")
+    assert values(home.on("same").uri) == ["old", "b", "c", "d", "e", "f"]
+    dataset.branch_delete("same")
+    fail_at_ref("other")
+    # The data files of the new source are the same, and its version is, too.
+    dataset.branch_delete("source")
+    create_source("new")
+    with pytest.raises(BranchExistsError, match="files of an unfinished branch"):
+        dataset.branch_create("other", "source")

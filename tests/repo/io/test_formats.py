@@ -4,6 +4,7 @@ import datetime
 import json
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -191,6 +192,56 @@ def test_an_export_takes_columns_rows_and_an_old_state(lake: ab.Repository, loca
         ORDERS, target, ref="main~1", columns=["id"], csv=ab.CsvOptions(header=False), limit=1, overwrite=True
     )
     assert (first.rows, store.get("some.csv")) == (1, b"1\n")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8-sig", "cp037"])
+def test_exported_csv_has_the_given_encoding(repo: ab.Repository, tmp_path: Path, encoding: str) -> None:
+    csv = ab.CsvOptions(encoding=encoding)
+    given = pa.table({"í": ["é", "", None], "n": pa.array([1, None, 2], pa.int64())})
+    repo.load("s.t", given)
+    for name in ("a.csv", "a.csv.gz"):
+        repo.export("s.t", tmp_path / name, csv=csv)
+        repo.load("s.again", str(tmp_path / name), mode="overwrite", csv=csv)
+        assert rows(repo, "s.again") == given.to_pylist()
+    assert (tmp_path / "a.csv").read_bytes() == '"í","n"\n"é",1\n"",\n,2\n'.encode(encoding)
+
+
+def test_export_refuses_a_character_that_the_encoding_does_not_have(repo: ab.Repository, tmp_path: Path) -> None:
+    repo.load("s.t", pa.table({"v": ["a", "Ā"]}))
+    with pytest.raises(InvalidInputError, match="the encoding latin-1 does not have the character 'Ā'") as caught:
+        repo.export("s.t", tmp_path / "a.csv", csv=ab.CsvOptions(encoding="latin-1"))
+    assert caught.value.hint == "pass `csv=CsvOptions(encoding='utf-8')`"
+    assert list(tmp_path.glob("*.csv")) == []
+
+
+def test_exported_csv_without_quotes_has_a_header_without_quotes(repo: ab.Repository, tmp_path: Path) -> None:
+    csv = ab.CsvOptions(quote=None)
+    repo.load("s.t", pa.table({"a": ["x", None], "b": [1, 2]}))
+    repo.export("s.t", tmp_path / "a.csv", csv=csv)
+    assert (tmp_path / "a.csv").read_bytes() == b"a,b\nx,1\n,2\n"
+    repo.load("s.again", str(tmp_path / "a.csv"), csv=csv)
+    assert rows(repo, "s.again") == rows(repo, "s.t")
+
+
+@pytest.mark.parametrize(
+    ("option", "shown", "hint"),
+    [
+        ({"quote": "'"}, 'quote="\'"', "leave quote out, or give None if no value needs quotes"),
+        ({"escape": "\\"}, r"escape='\\'", "leave escape out: a quote inside a value is written twice"),
+        ({"columns": ["a"], "header": False}, "columns=('a',)", "leave columns out of the CSV options"),
+        ({"null": "NA"}, "null=('NA',)", "leave null out: a null is written as an empty field"),
+        ({"skip": 1}, "skip=1", "leave skip out: the header is the first line"),
+    ],
+)
+def test_export_refuses_csv_options_of_loads(
+    lake: ab.Repository, tmp_path: Path, option: dict[str, Any], shown: str, hint: str
+) -> None:
+    for target, overwrite in (("a.csv", False), ("folder", True)):
+        with pytest.raises(InvalidInputError) as caught:
+            lake.export(ORDERS, tmp_path / target, format="csv", overwrite=overwrite, csv=ab.CsvOptions(**option))
+        assert caught.value.problem == f"CSV is not written with the option {shown}"
+        assert str(caught.value.hint).startswith(hint)
+    assert list(tmp_path.glob("*.csv")) == list(tmp_path.glob("folder/*")) == []
 
 
 @pytest.mark.parametrize("name", ["some.csv", "folder"])

@@ -54,6 +54,7 @@ Delimiter = Annotated[
         "CSV: character between two values, or 'tab' (default: a comma; for .tsv files, a tab).",
     ),
 ]
+Encoding = Annotated[str, option("--encoding", "NAME", "CSV: text encoding.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,7 @@ class CsvFormat:
     null: list[str] | None = option(
         "--null", "TEXT", "CSV: text that means null (default: an empty field, as in 1,,2). Repeatable."
     )
-    encoding: str = option("--encoding", "NAME", "CSV: text encoding.", default="utf-8")
+    encoding: Encoding = "utf-8"
     skip: int = option("--skip", "N", "CSV: number of lines before the header to skip.", default=0, min=0)
 
     def parsed(self) -> CsvOptions:
@@ -246,6 +247,7 @@ def export(
     overwrite: bool = flag("--overwrite", "Replace existing files."),
     delimiter: Delimiter = None,
     no_header: bool = flag("--no-header", "CSV: write no header."),
+    encoding: Encoding = "utf-8",
     ref: RefOption = None,
 ) -> Answer:
     """Export rows of a table to files. A file appears when it is complete."""
@@ -264,7 +266,7 @@ def export(
             limit=limit,
             single_file=single_file,
             overwrite=overwrite,
-            csv=CsvOptions(delimiter=delimiter, header=not no_header),
+            csv=CsvOptions(delimiter=delimiter, header=not no_header, encoding=encoding),
             progress=watch,
         )
     size = f" ({human_size(done.bytes_written)})" if done.bytes_written else ""

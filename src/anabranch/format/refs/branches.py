@@ -8,7 +8,7 @@ read stops every deletion.
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import lance
@@ -30,6 +30,7 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
+from anabranch.format.layout.files import FileMention, files_of_version
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     LayoutFile,
@@ -54,7 +55,6 @@ from anabranch.format.refs.refs import (
     scan_branches,
     scan_tags,
 )
-from anabranch.format.staging.fragments import FragmentOutline
 from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.ids import MAIN, BranchName
 from anabranch.storage import ObjectInfo, put_once, remove_empty_folders
@@ -208,15 +208,18 @@ def _is_fork(home: Home, at: lance.LanceDataset, origin: Origin) -> bool:
     """Return whether the first version of a home is a fork of an opened version, and not of one that had its name."""
     try:
         first = home.open(origin.version)
-        return find_origin(home, first) == origin and _contents(first) == _contents(at)
+        return (
+            find_origin(home, first) == origin
+            and str(first.lance_schema) == str(at.lance_schema)
+            and _mentions(home, origin.version) == _mentions(home.on(origin.branch), origin.version)
+        )
     except (CorruptError, NotFoundError):
         return False
 
 
-def _contents(opened: lance.LanceDataset) -> tuple[str, list[tuple[int, FragmentOutline]]]:
-    """Return what identifies the rows of a version: files have random names. Forks keep them in another base."""
-    fragments = (fragment.metadata for fragment in opened.get_fragments())
-    return str(opened.lance_schema), [(found.id, FragmentOutline.of(found)) for found in fragments]
+def _mentions(home: Home, version: int) -> list[FileMention]:
+    """Return the files of a version, whose random names identify its rows. A fork has them in another base."""
+    return [replace(file.mention, base_id=None) for file in files_of_version(home, version).files]
 
 
 def _refuse_neighbours(root: Home, name: str) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from anabranch.errors import ObjectExistsError
 from anabranch.files.formats import CsvOptions, FileFormat
-from anabranch.files.writer import Target, is_part_name, write_file
+from anabranch.files.writer import Target, check_csv, is_part_name, write_file
 from anabranch.format import staging
 from anabranch.format.plain_tables import write_plain_dataset
 from anabranch.repo.snapshot import Snapshot
@@ -43,6 +43,8 @@ class ExportReport:
 
 def export_table(snapshot: Snapshot, key: str, target: Target, options: ExportOptions) -> ExportReport:
     """Write the rows of one table. Raise ObjectExistsError if the target exists and `overwrite` is False."""
+    if target.format is FileFormat.CSV:
+        check_csv(options.csv)
     table = snapshot[key]
     columns, limit = options.columns, options.limit
     scanned = table.scan(columns=columns, where=options.where, limit=limit)

@@ -1,7 +1,8 @@
 """What loads and other writes share: requests and reports, the prepared table, and the staging of written rows.
 
-Every write that hands data files to a transaction begins with `prepare_table` and ends with `stage_fragments`: loads of
-files and frames, the writers and streams of Spark, and pipelines.
+Every write that hands data files to a transaction begins with `prepare_table`: loads of files and frames, the writers,
+streams and statements of Spark, and pipelines. It ends with `stage_fragments`, except statements of Spark that also
+remove rows by their addresses (`TableWrites.replace_fragments`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -197,29 +198,22 @@ def prepare_table(
     *,
     mode: LoadMode,
     primary_key: Sequence[str] | None = None,
-    on_duplicate: OnDuplicate = OnDuplicate.REFUSE,
     new_schema: Callable[[], pa.Schema] | None = None,
+    must_be_new: bool = False,
 ) -> StagedTable:
     """Prepare a table for a write. The transaction does not change before the written rows are staged.
 
     If the table does not exist, it will be created with `new_schema` and the primary key; without `new_schema`, raise
-    TableNotFoundError. Raise InvalidInputError if the table has another primary key than the given one, or none and the
-    write needs one.
+    TableNotFoundError. With `must_be_new`, raise TableExistsError if it exists. Raise InvalidInputError if the table
+    has another primary key than the given one, or none and the write is an upsert.
     """
-    if new_schema is not None and key not in tx:
+    if new_schema is not None and (must_be_new or key not in tx):
         prepared = table_writes(tx).prepare_new(key, new_schema(), primary_key=primary_key or ())
     else:
         prepared = table_writes(tx).prepare(key)
         _check_same_key(prepared, primary_key)
-    for option, is_set in (
-        ("an upsert", mode is LoadMode.UPSERT),
-        ("on_duplicate='last'", on_duplicate is OnDuplicate.LAST),
-    ):
-        if is_set and not prepared.primary_key:
-            raise InvalidInputError(
-                f"table '{key}' has no primary key, which {option} needs",
-                hint="append the rows without it, or create the table with `primary_key=['COLUMN']`",
-            )
+    if mode is LoadMode.UPSERT:
+        _check_has_key(prepared, "an upsert")
     return prepared
 
 
@@ -228,14 +222,20 @@ def prepare_request(tx: Transaction, request: LoadRequest, table: Table | None, 
     # An overwrite may change the types of the columns.
     if table is not None and request.mode is not LoadMode.OVERWRITE:
         check_types(request, table.schema)
-    return prepare_table(
-        tx,
-        request.key,
-        mode=request.mode,
-        primary_key=request.primary_key,
-        on_duplicate=request.on_duplicate,
-        new_schema=lambda: new_schema,
+    prepared = prepare_table(
+        tx, request.key, mode=request.mode, primary_key=request.primary_key, new_schema=lambda: new_schema
     )
+    if request.on_duplicate is OnDuplicate.LAST:
+        _check_has_key(prepared, "on_duplicate='last'")
+    return prepared
+
+
+def _check_has_key(prepared: StagedTable, option: str) -> None:
+    if not prepared.primary_key:
+        raise InvalidInputError(
+            f"table '{prepared.key}' has no primary key, which {option} needs",
+            hint="append the rows without it, or create the table with `primary_key=['COLUMN']`",
+        )
 
 
 def _check_same_key(prepared: StagedTable, given: Sequence[str] | None) -> None:

@@ -176,11 +176,19 @@ def delete_where(request: Request) -> dict[str, Any]:
 
 
 def _prepare(tx: Transaction, key: str, mode: str, defined: TableDefinition | None) -> StagedTable:
-    if defined is not None and (mode == "create" or (mode == "create_or_replace" and key not in tx)):
-        return table_writes(tx).prepare_new(key, defined.schema, primary_key=defined.primary_key)
-    staged_table = prepare_table(tx, key, mode=LoadMode.UPSERT if mode == "upsert" else LoadMode.APPEND)
-    # A table that is replaced gets the key of the new definition.
-    return staged_table if defined is None else replace(staged_table, primary_key=defined.primary_key)
+    if defined is None:
+        return prepare_table(tx, key, mode=LoadMode.UPSERT if mode == "upsert" else LoadMode.APPEND)
+    if mode == "replace" or (mode == "create_or_replace" and key in tx):
+        # A table that is replaced gets the key of the new definition.
+        return replace(prepare_table(tx, key, mode=LoadMode.OVERWRITE), primary_key=defined.primary_key)
+    return prepare_table(
+        tx,
+        key,
+        mode=LoadMode.APPEND,
+        primary_key=defined.primary_key,
+        new_schema=lambda: defined.schema,
+        must_be_new=True,
+    )
 
 
 def _fresh(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
