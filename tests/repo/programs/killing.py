@@ -15,12 +15,9 @@ import lance
 import pyarrow as pa
 
 import anabranch as ab
-from anabranch import bootstrap
-from anabranch.format import home, tiering
-from anabranch.format.clone import clone as dataset_clone
+from anabranch.format import home
 from anabranch.format.staging import fragments
-from anabranch.repo.io import clone
-from anabranch.storage import ObjectStore, open_store
+from anabranch.storage import ObjectStore, store
 from anabranch.storage.store import open_root
 from anabranch.testing import WrappedStore
 from tests.repo.programs import ledger
@@ -72,15 +69,12 @@ def run_scenario(scenario: Scenario, uri: str, name: str, *, fatal: int | None, 
 def _install(points: Points) -> None:
     """Change this process only: it was forked for one scenario and ends with it."""
 
-    def open_fatal(*args: Any, **kwargs: Any) -> ObjectStore:
-        return FatalStore(open_store(*args, **kwargs), points)
-
-    def open_fatal_root(*args: Any) -> ObjectStore:
+    def open_fatal(*args: Any) -> ObjectStore:
         return FatalStore(open_root(*args), points)
 
-    _replace(home, "open_root", open_fatal_root)
-    for module in (bootstrap, tiering, clone, dataset_clone):
-        _replace(module, "open_store", open_fatal)
+    # Every way to open a store ends in this function.
+    for module in (store, home):
+        _replace(module, "open_root", open_fatal)
     _surround(points, fragments, "lance_write_fragments")
     _surround(points, fragments, "_write_file")
     _surround(points, lance, "write_dataset")
