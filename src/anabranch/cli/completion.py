@@ -49,7 +49,7 @@ def _typer_completion() -> Any:
 
 
 def add_completion(info: Any, open_repository: OpenRepository | None) -> None:
-    """Let an argument or option be completed by its metavar, if that names something of a repository.
+    """Complete an argument or option by its metavar, if that names something of a repository.
 
     `open_repository` opens the repository that the parameters of a command line name, None for other commands.
     """

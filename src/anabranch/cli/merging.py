@@ -265,7 +265,7 @@ def _counts(table: "TablePlan") -> tuple[int, int, int, int]:
 
 
 def _column_changes(table: "TablePlan") -> str | None:
-    signs = (
+    marks = (
         ("+", table.added_columns),
         ("-", table.dropped_columns),
         ("~", table.altered_columns),
@@ -273,7 +273,7 @@ def _column_changes(table: "TablePlan") -> str | None:
         ("-index ", table.dropped_indices),
         ("?index ", table.wanted_indices),
     )
-    return " ".join(f"{sign}{column}" for sign, names in signs for column in names) or None
+    return " ".join(f"{mark}{column}" for mark, names in marks for column in names) or None
 
 
 def replay_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]:

@@ -45,7 +45,7 @@ Counted = Literal["steps", "rows", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line for people, in a colour where someone watches; `more` are further pieces, each in its own."""
+    """A line for people, coloured in a terminal; `more` are further pieces, each with its own colour."""
 
     text: str
     colour: str | None = None

@@ -184,15 +184,15 @@ def is_fatal(error: Exception) -> bool:
 
 def is_about_pushing(error: Exception) -> bool:
     """Whether DuckDB failed to put a filter into Arrow's words, as with times of nanoseconds and large numbers."""
-    said = str(error)
-    return "Filter Pushdown" in said or "Pushdown Filter" in said or "OverflowError" in said
+    message = str(error)
+    return "Filter Pushdown" in message or "Pushdown Filter" in message or "OverflowError" in message
 
 
-def translate(said: str, sql: str = "") -> AnabranchError:
+def translate(message: str, sql: str = "") -> AnabranchError:
     """Return the error for a message of DuckDB about a statement."""
     # What DuckDB proposes for too little memory is settings, which a statement cannot change here.
     ends = ("\n\nLINE ", "\n\nAt:", "\n\nPossible solutions:")
-    problem = " ".join(min((said.partition(end)[0] for end in ends), key=len).split())
+    problem = " ".join(min((message.partition(end)[0] for end in ends), key=len).split())
     hint = next((hint for start, hint in _HINTS if problem.startswith(start)), "correct the SQL")
     if unknown := _UNKNOWN.search(problem):
         name = unknown[1]
@@ -321,10 +321,10 @@ class _Run:
         # After an internal error DuckDB refuses every further query, of all sessions.
         if is_fatal(error):
             self.database.forget()
-        said = str(error)
+        message = str(error)
         for catalog in self.session.catalogs:
-            said = said.replace(f"{quoted(catalog)}.", "")
-        return translate(said, self.statement.body.decode())
+            message = message.replace(f"{quoted(catalog)}.", "")
+        return translate(message, self.statement.body.decode())
 
 
 def _check(sql: Any, params: Any, timeout: Any) -> None:

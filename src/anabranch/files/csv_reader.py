@@ -287,11 +287,11 @@ def _width_reason(width: int, names: tuple[str, ...]) -> str:
     return f"it has {width} values for {len(names)} columns"
 
 
-def _reason(said: str, names: tuple[str, ...], schema: pa.Schema) -> str:
+def _reason(message: str, names: tuple[str, ...], schema: pa.Schema) -> str:
     """Return Arrow's message about a value, in terms of the columns."""
-    found = _CONVERSION.search(said)
+    found = _CONVERSION.search(message)
     if found is None:
-        return said
+        return message
     name = names[int(found[1])]
     invalid = _INVALID.search(found[2])
     if invalid is not None:

@@ -182,8 +182,8 @@ def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
         return None
     if quote is None or quote not in held:
         return len(held) if is_last else held.rfind(b"\n") + 1
-    signs = np.frombuffer(held, dtype=np.uint8)
-    quotes = np.flatnonzero(signs == quote[0])
+    characters = np.frombuffer(held, dtype=np.uint8)
+    quotes = np.flatnonzero(characters == quote[0])
     if is_last:
         end = len(held)
         # An odd number of quotes: one is not closed. Matching record by record finds the line.
@@ -194,13 +194,13 @@ def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
         if not end:
             # Every line end is inside quotes. Wait for the closing one, unless the record is too long or a quote is
             # out of position.
-            return None if len(held) >= LONGEST_RECORD or _is_suspicious(signs, quotes, dialect) else 0
+            return None if len(held) >= LONGEST_RECORD or _is_suspicious(characters, quotes, dialect) else 0
         quotes = quotes[: np.searchsorted(quotes, end)]
-    return None if _is_suspicious(signs[:end], quotes, dialect) else end
+    return None if _is_suspicious(characters[:end], quotes, dialect) else end
 
 
 def _is_suspicious(
-    signs: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
+    characters: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
     quotes: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     dialect: Dialect,
 ) -> bool:
@@ -208,8 +208,8 @@ def _is_suspicious(
     quote = dialect.quote[0] if dialect.quote else 0
     opening, closing = quotes[0::2], quotes[1::2]
     # A quote inside of plain text, such as 5", shifts the count, and every line end after it looks quoted.
-    before = signs[opening[opening > 0] - 1]
-    after = signs[closing[closing < len(signs) - 1] + 1]
+    before = characters[opening[opening > 0] - 1]
+    after = characters[closing[closing < len(characters) - 1] + 1]
     is_bound = np.zeros(256, dtype=bool)
     is_bound[[dialect.delimiter[0], _NEWLINE, _RETURN, quote]] = True
     return not (is_bound[before].all() and is_bound[after].all())
@@ -240,9 +240,9 @@ def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool
                 records.append(Record(text, line))
         else:
             # The closing quote may be in the next piece. Beyond the limit it is taken for missing.
-            may_go_on = not is_last and end - at < LONGEST_RECORD
+            may_continue = not is_last and end - at < LONGEST_RECORD
             after = held.find(b"\n", at) + 1
-            if may_go_on and (not after or dialect.unfinished.match(held, at) is not None):
+            if may_continue and (not after or dialect.unfinished.match(held, at) is not None):
                 break
             after = after or end
             bad.append(bad_record(file, Record(held[at:after], line), UNCLOSED))

@@ -165,9 +165,9 @@ def check_columns(
             )
         if extra or (missing and not may_lack):
             differences = {"also has": extra, "lacks": missing}
-            said = [f"{what} {', '.join(map(repr, found))}" for what, found in differences.items() if found]
+            parts = [f"{what} {', '.join(map(repr, found))}" for what, found in differences.items() if found]
             raise SchemaMismatchError(
-                f"{file.uri!r} {' and '.join(said)}: the columns are {', '.join(map(repr, expected))}",
+                f"{file.uri!r} {' and '.join(parts)}: the columns are {', '.join(map(repr, expected))}",
                 hint="correct the file, or change the table's columns first",
             )
         # All files must lack the same columns, or rows of one load would differ in which columns they update.

@@ -154,13 +154,13 @@ def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False)
     With `is_dataset_root` files go to the standard folders below the path, else straight into it. On a branch the base
     is listed on main first: a root that only a branch knows counts as stale.
     """
-    place = _usable_location(home, path)
+    location = _usable_location(home, path)
     _check_name(name)
     # Main first: after a crash in between, main lists one base more, which does no harm. A base that only the branch
     # lists would count as stale.
-    if home.branch is not None and find_base(list_bases(home.on(None)), place) is None:
-        register_base(home.on(None), place, name=name, is_dataset_root=is_dataset_root)
-    return register_base(home, place, name=name, is_dataset_root=is_dataset_root)
+    if home.branch is not None and find_base(list_bases(home.on(None)), location) is None:
+        register_base(home.on(None), location, name=name, is_dataset_root=is_dataset_root)
+    return register_base(home, location, name=name, is_dataset_root=is_dataset_root)
 
 
 def register_base(home: Home, path: str, *, name: str | None, is_dataset_root: bool) -> BasePath:
@@ -201,16 +201,16 @@ def _check_name(name: str) -> None:
 
 
 def _usable_location(home: Home, path: str) -> str:
-    place = normalise_uri(path)
-    if relative_to(place, home.root) is not None:
+    location = normalise_uri(path)
+    if relative_to(location, home.root) is not None:
         raise InvalidPathError(
             f"base path {path!r} is in the dataset {home.root!r} itself", hint="choose a folder outside of it"
         )
     # Fails if the store, or its bucket, cannot be reached; a folder that is not there yet is fine.
-    next(iter(open_store(place, home.storage_options).list()), None)
-    if is_below_file(place):
+    next(iter(open_store(location, home.storage_options).list()), None)
+    if is_below_file(location):
         raise InvalidPathError(f"base path {path!r} is a file, or is below one", hint="choose a folder")
-    return place
+    return location
 
 
 def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:

@@ -106,24 +106,24 @@ class _Survey:
         self._needs = read_versions(root, self._files, skips_damaged=True)
         # The branches of a dataset that was copied here read the original. Until it is relocated, the files that
         # they will need look unused.
-        for place, needs in self._needs.items():
-            if self._manifests[place].has_ref:
-                check_bases(root.on(place[0]), needs.bases)
+        for key, needs in self._needs.items():
+            if self._manifests[key].has_ref:
+                check_bases(root.on(key[0]), needs.bases)
         self.damaged = tuple(sorted(set(self._iter_damage(tagged))))
 
     @property
     def bases(self) -> tuple[BasePath, ...]:
         """Every base that any version lists, those of main's newest version first."""
         # Older versions may list a base of the same path under another name or id.
-        newest_first = sorted(self._needs, key=lambda place: (place[0] is not None, is_staged(place[1]), -place[1]))
+        newest_first = sorted(self._needs, key=lambda key: (key[0] is not None, is_staged(key[1]), -key[1]))
         found: dict[str, BasePath] = {}
-        for place in newest_first:
-            for base in self._needs[place].bases:
+        for key in newest_first:
+            for base in self._needs[key].bases:
                 found.setdefault(base.path, base)
         return tuple(found.values())
 
     def plan(self, chosen: Mapping[str, BasePath], protected: frozenset[str]) -> Plan:
-        doomed = {place: file for place, file in self._manifests.items() if place not in self._kept}
+        doomed = {key: file for key, file in self._manifests.items() if key not in self._kept}
         unused = self._unused_in_bases()
         # A file that a clone or source needs stays on the record. A later cleanup removes it when the other dataset no
         # longer does.
@@ -146,13 +146,13 @@ class _Survey:
     def _iter_damage(self, tagged: Collection[VersionKey]) -> Iterator[str]:
         """Yield the files of kept versions that are missing or unreadable, and the tagged versions that are gone."""
         there = {file.path for file in self._files.files}
-        for place in self._kept:
-            manifest = self._manifests[place]
-            if manifest.has_ref and place not in self._needs:
+        for key in self._kept:
+            manifest = self._manifests[key]
+            if manifest.has_ref and key not in self._needs:
                 yield manifest.path
             elif manifest.has_ref:
                 # A version can be read without its transaction file.
-                needed = self._needs[place].below - there
+                needed = self._needs[key].below - there
                 yield from (path for path in needed if "_transactions/" not in path)
         for branch, version in tagged:
             if (branch, version) not in self._manifests:
@@ -169,8 +169,8 @@ class _Survey:
 
     def _needed_below(self, protected: frozenset[str]) -> set[str]:
         needed: set[str] = set()
-        for place in self._kept & self._needs.keys():
-            needed |= self._needs[place].below
+        for key in self._kept & self._needs.keys():
+            needed |= self._needs[key].below
         real = follow_links(self._root.root)
         others = [below for uri in protected if (below := relative_to(uri, real))]
         needed.update(others)
@@ -184,9 +184,9 @@ class _Survey:
         # Files of versions that an earlier cleanup removed: no manifest names them any more.
         named = set(read_record(self._root.store()))
         needed: set[BaseFile] = set()
-        for place, needs in self._needs.items():
+        for key, needs in self._needs.items():
             named |= needs.elsewhere
-            if place in self._kept:
+            if key in self._kept:
                 needed |= needs.elsewhere
         return frozenset(named - needed)
 
@@ -301,8 +301,8 @@ def _removed_version(manifest: LayoutFile) -> RemovedFile:
     return RemovedFile(path=manifest.path, bytes=manifest.size, reason=CleanupReason.VERSION)
 
 
-def _named(places: Iterable[VersionKey]) -> tuple[tuple[str, int], ...]:
-    return tuple((branch or MAIN, version) for branch, version in places)
+def _named(keys: Iterable[VersionKey]) -> tuple[tuple[str, int], ...]:
+    return tuple((branch or MAIN, version) for branch, version in keys)
 
 
 class _Sweep:
@@ -322,14 +322,14 @@ class _Sweep:
         saved: dict[VersionKey, bytes] = {}
         # Before the first manifest is removed, because the gap must never exist beside an old hint.
         self._renew_hints()
-        for place, file in self._plan.manifests.items():
+        for key, file in self._plan.manifests.items():
             # Concurrent cleanups remove the same versions.
             with suppress(ObjectNotFoundError):
-                saved[place] = zlib.compress(self._store.get(file.path), level=1)
+                saved[key] = zlib.compress(self._store.get(file.path), level=1)
             self._store.delete(file.path)
             self._done(_removed_version(file))
         restored = self._restore_referenced(saved)
-        self.versions = [place for place in self._plan.manifests if place not in restored]
+        self.versions = [key for key in self._plan.manifests if key not in restored]
 
     def _renew_hints(self) -> None:
         """Write the newest version into the version hints of the branches that lose versions.
@@ -354,7 +354,7 @@ class _Sweep:
         # A tag or branch may have been created after the plan. Its version is restored from memory; no file of it was
         # removed yet.
         restored = set((tagged | by_branches) & saved.keys())
-        paths = {self._plan.manifests[place].path: saved[place] for place in restored}
+        paths = {self._plan.manifests[key].path: saved[key] for key in restored}
         for path, data in paths.items():
             self._store.put(path, zlib.decompress(data))
         self.removed = [file for file in self.removed if file.path not in paths]

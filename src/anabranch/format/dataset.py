@@ -1,4 +1,4 @@
-"""A handle on one Lance dataset, made by us or by anyone; each method delegates to the module of its subject."""
+"""A handle on one Lance dataset, of any origin; each method delegates to the module of its subject."""
 
 import os
 from collections.abc import Mapping, Sequence

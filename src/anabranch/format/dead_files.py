@@ -57,11 +57,11 @@ class DeadReason(StrEnum):
 class Wanted:
     """What others need of a dataset.
 
-    `places` are versions that must stay readable. `since` is, for a home, the ordinary version from which on its
+    `keys` are versions that must stay readable. `since` is, for a home, the ordinary version from which on its
     history is read. `without_key` are the versions whose descent must stay readable, since their rows have no key.
     """
 
-    places: frozenset[VersionKey] = frozenset()
+    keys: frozenset[VersionKey] = frozenset()
     since: Mapping[str | None, int] = field(default_factory=dict)
     without_key: frozenset[VersionKey] = frozenset()
 
@@ -116,9 +116,9 @@ class _Survey:
     def find(self) -> Reach:
         parents = self._parents()
         tagged, marked = self._tagged()
-        wanted = self._wanted.places | tagged
+        wanted = self._wanted.keys | tagged
         homes = self._kept_homes({home for home, _ in wanted}, parents)
-        external = tagged.union(place for place in self._manifests if _is_external(place[0]))
+        external = tagged.union(key for key in self._manifests if _is_external(key[0]))
         kept = {*wanted, *self._kept_ordinary(homes), *external, *(marked if homes else ())}
         users = self._users(kept, lambda file: self._reader.read(file).below)
         chained = self._chained(self._wanted.without_key & users.keys()) - kept
@@ -189,17 +189,17 @@ class _Survey:
             yield from ((home, version) for version in found if version >= min(since, newest))
 
     def _users(
-        self, places: Iterable[VersionKey], read: Callable[[LayoutFile], frozenset[str]]
+        self, keys: Iterable[VersionKey], read: Callable[[LayoutFile], frozenset[str]]
     ) -> dict[VersionKey, frozenset[str]]:
         """The paths of the files that each version needs, its own among them, read from its manifest."""
-        ordered = sorted(places, key=_version_key)
-        found = in_parallel(lambda place: self._files_of(place, read), ordered)
-        return {place: files for place, files in zip(ordered, found, strict=True) if files is not None}
+        ordered = sorted(keys, key=_version_key)
+        found = in_parallel(lambda key: self._files_of(key, read), ordered)
+        return {key: files for key, files in zip(ordered, found, strict=True) if files is not None}
 
-    def _files_of(self, place: VersionKey, read: Callable[[LayoutFile], frozenset[str]]) -> frozenset[str] | None:
-        file = self._manifests.get(place)
+    def _files_of(self, key: VersionKey, read: Callable[[LayoutFile], frozenset[str]]) -> frozenset[str] | None:
+        file = self._manifests.get(key)
         if file is None:
-            self._missing.append(f"{self._root.on(place[0]).folder}/version {place[1]}".lstrip("/"))
+            self._missing.append(f"{self._root.on(key[0]).folder}/version {key[1]}".lstrip("/"))
             return None
         try:
             return read(file)
@@ -207,27 +207,27 @@ class _Survey:
             self._missing.append(file.path)
             return None
 
-    def _chained(self, places: frozenset[VersionKey]) -> set[VersionKey]:
+    def _chained(self, keys: frozenset[VersionKey]) -> set[VersionKey]:
         """The steps by which some versions go back to others that are wanted, as far as they do."""
         found: set[VersionKey] = set()
         lost: set[VersionKey] = set()
-        for place in sorted(places, key=_version_key):
+        for key in sorted(keys, key=_version_key):
             steps: list[VersionKey] = []
-            here = self._step_before(place)
+            here = self._step_before(key)
             # Steps that are known already end the walk, so that each step is visited once however many versions share
             # it.
-            while here in self._manifests and not any(here in known for known in (self._wanted.places, found, lost)):
+            while here in self._manifests and not any(here in known for known in (self._wanted.keys, found, lost)):
                 steps.append(here)
                 here = self._step_before(here)
-            leads_on = here in self._wanted.places or here in found
+            leads_on = here in self._wanted.keys or here in found
             (found if leads_on else lost).update(steps)
         return found
 
-    def _step_before(self, place: VersionKey) -> VersionKey:
+    def _step_before(self, key: VersionKey) -> VersionKey:
         try:
-            before = step_back(VersionRef(home=self._root.on(place[0]), version=place[1]))
+            before = step_back(VersionRef(home=self._root.on(key[0]), version=key[1]))
         except (CorruptError, DamagedFileError):
-            self._missing.append(self._manifests[place].path)
+            self._missing.append(self._manifests[key].path)
             return _NOWHERE
         return _NOWHERE if before is None else (before.home.branch, before.version)
 
@@ -291,8 +291,8 @@ class _Survey:
         return file.modified >= self._horizon
 
 
-def _version_key(place: VersionKey) -> tuple[str, int]:
-    return place[0] or "", place[1]
+def _version_key(key: VersionKey) -> tuple[str, int]:
+    return key[0] or "", key[1]
 
 
 def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:

@@ -114,18 +114,18 @@ def lance_errors(uri: str, storage_options: Mapping[str, str] | None = None) -> 
         raise
 
 
-def _translate(said: str, *, uri: str, options: Mapping[str, str]) -> AnabranchError:
-    text = _clean(said, options)
+def _translate(message: str, *, uri: str, options: Mapping[str, str]) -> AnabranchError:
+    text = _clean(message, options)
     for pattern, kind, hint in _TABLE:
-        if re.search(pattern, said):
+        if re.search(pattern, message):
             return kind(f"dataset {uri!r}: {text}", hint=hint)
     return StorageError(f"dataset {uri!r}: {text}", hint="see Lance's own message above")
 
 
-def _clean(said: str, options: Mapping[str, str]) -> str:
+def _clean(message: str, options: Mapping[str, str]) -> str:
     """Lance's words without its source locations, and without our credentials."""
     # Lance appends positions in its source, and S3 the XML of its answer.
-    text = re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+|: <\?xml.*", "", said, flags=re.DOTALL)
+    text = re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+|: <\?xml.*", "", message, flags=re.DOTALL)
     return redact(" ".join(text.split()), options)[:500]
 
 

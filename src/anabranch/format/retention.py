@@ -166,7 +166,7 @@ def read_versions(root: Home, files: Layout, *, skips_damaged: bool = False) -> 
 
     manifests = manifests_of(files)
     found = zip(manifests, in_parallel(read, manifests.values()), strict=True)
-    return {place: needs for place, needs in found if needs is not None}
+    return {key: needs for key, needs in found if needs is not None}
 
 
 def referenced_versions(root: Home, files: Layout) -> tuple[frozenset[VersionKey], frozenset[VersionKey]]:

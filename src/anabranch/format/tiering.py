@@ -145,9 +145,9 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, chosen:
             continue
         before = fragment.metadata.to_json()
         after = _with_base(before, None if target is None else target.id)
-        places = zip(_locations(home, before, by_id), _locations(home, after, by_id), strict=True)
+        locations = zip(_locations(home, before, by_id), _locations(home, after, by_id), strict=True)
         # Compared by address: a fragment may name the same location by another base id.
-        if pending := [(source, aim) for source, aim in places if source != aim]:
+        if pending := [(source, aim) for source, aim in locations if source != aim]:
             repointed.append(FragmentMetadata.from_json(json.dumps(after)))
             copies.extend(pending)
         else:
@@ -287,7 +287,7 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     # The newest ordinary version of each branch, as the last one counts. Main comes first.
     ordered = sorted(needs, key=lambda key: (key[0] or "", key[1]))
     newest = {branch: version for branch, version in ordered if not is_staged(version)}
-    listed = [base for place in newest.items() for base in needs[place].bases]
+    listed = [base for key in newest.items() for base in needs[key].bases]
     base = get_base(listed, name)
     get_target(root, [base], base.id)  # refuses the root of another dataset
     _refuse_used(root, base, needs, newest)
@@ -299,17 +299,17 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
             versions[branch or MAIN] = (
                 version if dry_run else put_next_version(root.on(branch), lambda data: without_base(data, base.path))
             )
-    place = _location(base)
-    left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, place) is not None)
+    folder = _location(base)
+    left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, folder) is not None)
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
 
 
 def _refuse_used(
     root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles], newest: Mapping[str | None, int]
 ) -> None:
-    place = _location(base)
+    folder = _location(base)
     # All versions, not only the newest: older ones are still read, and a restore makes them the newest.
-    users = [key for key, need in needs.items() if any(relative_to(uri, place) for _, uri in need.elsewhere)]
+    users = [key for key, need in needs.items() if any(relative_to(uri, folder) for _, uri in need.elsewhere)]
     if users:
         raise ConflictError(
             f"base {label(base)!r} of {root.root!r} holds files of {_listed(users)}",
@@ -318,8 +318,8 @@ def _refuse_used(
     # Branches may inherit only from roots that main lists, in older versions too.
     if not base.is_dataset_root:
         return
-    older = [place for place in needs if place[0] is not None and place[1] != newest.get(place[0])]
-    old = [place for place in older if _lists(needs[place], base)]
+    older = [key for key in needs if key[0] is not None and key[1] != newest.get(key[0])]
+    old = [key for key in older if _lists(needs[key], base)]
     if old:
         raise ConflictError(
             f"base {label(base)!r} of {root.root!r} is a dataset root, and {_listed(old)} lists it",
@@ -327,9 +327,9 @@ def _refuse_used(
         )
 
 
-def _listed(places: Sequence[VersionKey]) -> str:
-    branch, version = places[0]
-    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+def _listed(keys: Sequence[VersionKey]) -> str:
+    branch, version = keys[0]
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
     return f"version {version} of {branch or MAIN!r}{more}"
 
 

@@ -62,7 +62,7 @@ class Statement:
 
 
 def parse_statement(text: str) -> Statement:
-    """Read one SELECT; refuse what does not parse, what writes, and names that are no `bucket.table`."""
+    """Parse one SELECT. Refuse invalid SQL, statements that write, and names that are not `bucket.table`."""
     tree = _parse(text)
     common = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     tables = [table for table in tree.find_all(exp.Table) if not _is_other(table, common)]

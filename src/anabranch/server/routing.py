@@ -210,7 +210,7 @@ class _ProjectEndNeeds(_ProjectNeeds):
 
 # The first argument of a route states the scope that it needs.
 ForAdmin = Annotated[Call, Depends(Needs(Scope.ADMIN))]
-ForAnyone = Annotated[Call, Depends(Needs(Scope.READ))]
+ForReaders = Annotated[Call, Depends(Needs(Scope.READ))]
 ProjectToEnd = Annotated[ProjectCall, Depends(_ProjectEndNeeds(Scope.ADMIN))]
 ProjectToChange = Annotated[ProjectCall, Depends(_ProjectNeeds(Scope.PROJECT))]
 ProjectToBranch = Annotated[ProjectCall, Depends(_ProjectNeeds(Scope.BRANCH))]

@@ -75,9 +75,9 @@ def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, h
         if is_staged(version):
             kept = name, fork(VersionRef(home=root.on(branch), version=version), name).head_version()
         create_tag(root, name, kept)
-        said = {_CLONE: clone_uri, _BRANCH: branch or "", _VERSION: str(version)}
+        metadata = {_CLONE: clone_uri, _BRANCH: branch or "", _VERSION: str(version)}
         with root.errors():
-            root.open().tags.replace_metadata(name, said)
+            root.open().tags.replace_metadata(name, metadata)
         return _of_tag(get_tag(root, name))
     # Also for a keyboard interrupt: a hold without a clone would keep its files for good.
     except BaseException:
@@ -151,9 +151,9 @@ def record_address(root: Home, name: str, clone_uri: str) -> None:
     """Record in a hold where its clone is now."""
     tag = get_tag(root, name)
     hold = _of_tag(tag)
-    said = {_BRANCH: hold.branch or "", _VERSION: str(hold.version), **tag.metadata, _CLONE: clone_uri}
+    metadata = {_BRANCH: hold.branch or "", _VERSION: str(hold.version), **tag.metadata, _CLONE: clone_uri}
     with root.errors():
-        root.open().tags.replace_metadata(name, said)
+        root.open().tags.replace_metadata(name, metadata)
 
 
 def _is_hold(tag: TagInfo) -> bool:

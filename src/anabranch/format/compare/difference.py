@@ -27,7 +27,7 @@ from anabranch.format.staging.manifests import find_transaction, shown_version
 from anabranch.format.staging.schema_notes import columns_by_id
 from anabranch.storage.requests import at_once, in_parallel
 
-_Place = frozenset[tuple[int, str]]
+_Position = frozenset[tuple[int, str]]
 _Shared = tuple[int, int]  # the ids of one fragment in both versions
 
 # The number of fragments whose deletion files are read in parallel. Those of both versions are in memory then.
@@ -181,7 +181,7 @@ class _Version:
         self.metadata, self.outline, self.by_file = opened.metadata, opened.outline, opened.by_file
         self.tree = FieldTree.of(self._dataset.lance_schema)
         self.columns = tuple(field.name for field in self.tree.top_level())
-        self._places: dict[int, Mapping[str | None, _Place]] = {}
+        self._positions: dict[int, Mapping[str | None, _Position]] = {}
         self._deleted: dict[int, Offsets] = {}
         self._lock = threading.Lock()
         self._reading: dict[int, threading.Lock] = {}
@@ -195,18 +195,18 @@ class _Version:
     def whole_parts(self, numbers: Sequence[int]) -> list[Part]:
         return [whole_part(self.metadata(number)) for number in numbers]
 
-    def position(self, fragment: int, column: str | None) -> _Place:
+    def position(self, fragment: int, column: str | None) -> _Position:
         """Where a column's data are in a fragment: its fields, with their files; nowhere if all are null."""
-        found = self._places.get(fragment)
+        found = self._positions.get(fragment)
         if found is None:
             owners = {number: column for column, family in self.families.items() for number in family}
-            places: dict[str | None, set[tuple[int, str]]] = {}
+            positions: dict[str | None, set[tuple[int, str]]] = {}
             for path, fields in self.outline(fragment).files:
                 for number in fields:
                     # A data file keeps the fields of columns that were dropped later.
                     if number in owners:
-                        places.setdefault(owners[number], set()).add((number, path))
-            found = self._places[fragment] = {column: frozenset(place) for column, place in places.items()}
+                        positions.setdefault(owners[number], set()).add((number, path))
+            found = self._positions[fragment] = {name: frozenset(fields) for name, fields in positions.items()}
         return found.get(column, frozenset())
 
     def deleted(self, number: int) -> Offsets:
@@ -246,7 +246,7 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
         if len(found) == len(new.columns):
             break
         # Columns in the same fields of the same files are the same, also after a rename.
-        there = {place: name for name in old.columns if (place := old.position(fragment, name))}
+        there = {position: name for name in old.columns if (position := old.position(fragment, name))}
         for name in new.columns:
             _pair(found, name, there.get(new.position(other, name)))
     # Columns without a shared file, for example after an overwrite. An identity is stronger than a name, which another

@@ -109,16 +109,16 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
 
 
 def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:
-    place = _target_of(ref)
-    manifest = None if place is None else manifests_of(inventory.layout).get(place)
-    if place is None or manifest is None:
+    target = _target_of(ref)
+    manifest = None if target is None else manifests_of(inventory.layout).get(target)
+    if target is None or manifest is None:
         return None
     # All but the target comes from the damaged file, where that is usable.
     found = usable_fields(ref.data, RefKind.TAG)
     data = encode_ref(
         {
-            "branch": place[0],
-            "version": place[1],
+            "branch": target[0],
+            "version": target[1],
             "createdAt": found.get("createdAt"),
             "updatedAt": found.get("updatedAt"),
             "manifestSize": found.get("manifestSize", manifest.size),

@@ -204,15 +204,15 @@ class _HomeFiles:
 
     def _folder(self, kind: FileKind, base_id: int | None) -> tuple[str, bool]:
         """Return the folder that holds files of a kind, and whether it is in a store that can be opened."""
-        place = kind, base_id
-        if place not in self._folders:
+        key = kind, base_id
+        if key not in self._folders:
             uri = resolve_path("", kind, base_id, bases=self._bases, dataset_root=self._home.uri)
             try:
-                self._folders[place] = follow_links(normalise_uri(uri)), True
+                self._folders[key] = follow_links(normalise_uri(uri)), True
             # A base in a store that only Lance can open must not stop a scan of the dataset.
             except InvalidPathError:
-                self._folders[place] = uri.rstrip("/"), False
-        return self._folders[place]
+                self._folders[key] = uri.rstrip("/"), False
+        return self._folders[key]
 
 
 # A base, also as a manifest describes it.

@@ -366,12 +366,12 @@ def _refuse_in_use(root: Home, name: str) -> None:
             continue
         if branch.info is not None:
             is_child = branch.info.parent_branch == name
-            said = f"branch {name!r} is the parent of {branch.name!r}"
+            reason = f"branch {name!r} is the parent of {branch.name!r}"
         else:
             is_child = _reads_files_of(root, branch.name, name)
-            said = f"branch {branch.name!r}, whose metadata cannot be read, reads files of {name!r}"
+            reason = f"branch {branch.name!r}, whose metadata cannot be read, reads files of {name!r}"
         if is_child:
-            raise BranchInUseError(said, hint=f"delete {branch.name!r} first")
+            raise BranchInUseError(reason, hint=f"delete {branch.name!r} first")
     for tag in scan_tags(root):
         _refuse_tag(name, tag)
 

@@ -106,11 +106,11 @@ def _plan(dataset: lance.LanceDataset, expressions: Mapping[str, str]) -> pa.Sch
 @contextmanager
 def expression_errors(dataset: lance.LanceDataset, *expressions: str) -> Iterator[None]:
     """Raise what Lance finds wrong with expressions as an error that quotes them."""
-    said = ", ".join(map(repr, expressions))
+    listed = ", ".join(map(repr, expressions))
     try:
         yield
     except (ValueError, RuntimeError) as err:
-        prefix = f"expression {said} does not work"
+        prefix = f"expression {listed} does not work"
         if unknown := find_unknown_column(str(err), expressions, columns=lambda: dataset.schema.names, prefix=prefix):
             raise unknown from None
         # Lance's messages end with a position in its Rust source, which means nothing to a user.
@@ -214,13 +214,13 @@ def _hint_for_number(number: str, precision: str | None, scale: str | None) -> s
     return f"write the number as a decimal: CAST('{number}' AS DECIMAL({int(precision) + more}, {int(scale) + more}))"
 
 
-def complaint_in(said: str) -> str:
+def complaint_in(error: str) -> str:
     """Return what Lance finds wrong with an expression in the words of a user, without the names of its parts."""
-    if text := _NOT_COMPARED.search(said):
+    if text := _NOT_COMPARED.search(error):
         what = f"the text '{text[1]}'" if "literal Utf8" in text[0] else f"the number {text[1]}"
         return f"{what} is not of the type {text[2]}"
-    said = re.sub(r"^dataset '[^']*': |\bInvalid user input: |\bError resolving filter expression .*?\): ", "", said)
-    return said.replace(" SQL in lance", " SQL")
+    error = re.sub(r"^dataset '[^']*': |\bInvalid user input: |\bError resolving filter expression .*?\): ", "", error)
+    return error.replace(" SQL in lance", " SQL")
 
 
 def find_unknown_column(

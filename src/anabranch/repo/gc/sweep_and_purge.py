@@ -61,7 +61,7 @@ def iter_waves_beside_tables(
     """Yield the unneeded objects outside the tables in waves: those of the history tables, then all others."""
     for name, home in history_homes(config):
         # Only the newest version of a history table is needed.
-        newest = Wanted(places=frozenset({(None, home.head_version())}))
+        newest = Wanted(keys=frozenset({(None, home.head_version())}))
         yield from iter_waves(name, find_reach(home, newest, horizon=horizon))
     # A young object may be part of work in flight: a commit object, for example, is put before its log entry.
     yield [
@@ -96,18 +96,18 @@ def _is_of_deleted_branch(config: RepoConfig, decisions: str) -> bool:
 
 def find_wanted(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
     """Return for each dataset what must stay so that the commits remain readable."""
-    places: dict[str, set[VersionKey]] = defaultdict(set)
+    keys: dict[str, set[VersionKey]] = defaultdict(set)
     without_key: dict[str, set[VersionKey]] = defaultdict(set)
     since = _find_since(repo_store, roots)
     for _, entry in _find_held(repo_store, roots, commits):
-        place = (entry.home, entry.version)
-        places[entry.dataset].add(place)
+        key = (entry.home, entry.version)
+        keys[entry.dataset].add(key)
         # Rows without a key are matched by row ids, which need the manifests of the steps between two kept states.
         if not entry.primary_key:
-            without_key[entry.dataset].add(place)
+            without_key[entry.dataset].add(key)
     return {
-        dataset: Wanted(places=frozenset(found), since=since[dataset], without_key=frozenset(without_key[dataset]))
-        for dataset, found in places.items()
+        dataset: Wanted(keys=frozenset(found), since=since[dataset], without_key=frozenset(without_key[dataset]))
+        for dataset, found in keys.items()
     }
 
 

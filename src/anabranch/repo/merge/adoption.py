@@ -29,7 +29,7 @@ def adopt_write(repo_store: RepoStore, branch: BranchName, key: TableKey, combin
         entry = repo_store.commits.tables_of(head.head).get(key)
         if entry is None or not owns(branch, entry.home):
             raise NotFoundError(
-                f"branch '{branch}' has not written to '{key}', so there can be no external write to it",
+                f"branch '{branch}' has not written to '{key}', so it has no external writes",
                 hint="pass the URI of a Lance table to adopt the whole table",
             )
         return {key: _with_external_write(repo_store, branch, key, entry, combiner)}

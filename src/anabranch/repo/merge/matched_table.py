@@ -152,7 +152,7 @@ class MatchedTable:
         return notes, without
 
     def _is_key_everywhere(self, key: Sequence[ColumnTriple]) -> bool:
-        """Return whether the values of columns are unique in the base and on both sides, also where they are no key."""
+        """Return whether the values of columns are unique in the base and on both sides."""
         for number, side in enumerate((self._base, self._source, self._target)):
             columns = tuple(name for column in key if (name := column.sides[number]) is not None)
             # Writes keep a primary key unique, so that only other columns must be read.

@@ -20,7 +20,7 @@ from anabranch.storage.requests import OnProgress, Progress
 
 # Shorter work is answered at once.
 _WAIT_SECONDS = 1.0
-# A result that no one opened is made again after that time.
+# A result that was not opened is computed again after that time.
 _FRESH_SECONDS = 60.0
 # All work of a process, and what is waiting for its turn.
 _AT_ONCE = 2
