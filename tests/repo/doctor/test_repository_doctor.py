@@ -132,10 +132,10 @@ def test_damage_is_named_alone_and_repaired(well: ab.Repository, before: Before,
     assert [finding["kind"] for finding in findings] == [damage.kind]
     assert code == (0 if damage.kind.severity is Severity.INFO else 1)
     (finding,) = findings
-    assert finding["repairable"] is (damage.is_mended or damage.is_set_aside)
+    assert finding["repairable"] is (damage.is_repaired or damage.is_set_aside)
     unreadable = {ref for ref, tables in before.contents.items() if after.get(ref) != tables}
     assert unreadable <= {*finding["refs"], *finding["commits"]}
-    if damage.is_mended:
+    if damage.is_repaired:
         code, findings = doctor(well, "--repair")
         assert [(finding["kind"], finding["repaired"]) for finding in findings] == [(damage.kind, True)]
         assert code == 0
