@@ -1,4 +1,4 @@
-"""What doctor reads: the numbered logs, and the inventory of a scan.
+"""The numbered logs that doctor reads, and the inventory of a scan.
 
 The inventory has the facts about logs, commits and table states that the checks compare. It keeps a few values of each
 commit, not the commits themselves, so its size does not grow with the number of tables in each commit.
@@ -26,7 +26,7 @@ from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.refs.tags import TagInfo, decode_tag
 from anabranch.storage import documents, in_parallel
 
-# Of an entry of another log, doctor reads only the number.
+# In entries of other logs, doctor reads only the number.
 Entry = LogEntry | TagInfo | int
 
 
@@ -194,7 +194,7 @@ class Inventory:
         self._hidden: dict[str, set[TableKey]] = {}
 
     def add_damaged_newest(self, entry: DamagedNewest) -> None:
-        """Remember a damaged newest entry. Its remedy can be chosen after all commits have been read."""
+        """Add a damaged newest entry. Its remedy is chosen after all commits have been read."""
         with self._lock:
             self.damaged_newest.append(entry)
 
@@ -317,7 +317,7 @@ def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Ca
     """
     found = list(cases)
     damaged = frozenset(placement for case in found for placement in case.placements)
-    # The usual case. To find the refs and commits of a table state means to read every commit again.
+    # The usual case. Otherwise every commit must be read again, to find the refs and commits of table states.
     if not damaged:
         return found
     keys = frozenset(TableKey.parse(key) for placement in damaged for key in inventory.uses[placement].tables)

@@ -78,7 +78,7 @@ class _Scan:
         self._inventory = Inventory(tables)
 
     def run(self) -> list[Case]:
-        """Return everything that is wrong. The order of the steps matters: see the comments."""
+        """Return all problems. The order of the steps matters: see the comments."""
         # Read the history tables before the logs: then the logs can only be ahead of them.
         inventory = self._inventory
         stored = read_stored_history(self._config)
@@ -101,7 +101,7 @@ class _Scan:
         cases += diagnose_leases(self._config)
         cases += diagnose_records(self._config)
         cases += diagnose_names(self._config, unknown)
-        # Check the homes again: a writer that has just published may have settled them in between.
+        # Check the homes again: a writer may have settled them since its commit was read.
         still = set(diagnose_homes(self._repo_store, inventory, damaged)) if homes else set()
         cases += [case for case in homes if case in still]
         # Repair the mark of the repository last: its presence means that the repository is complete.

@@ -194,14 +194,14 @@ class _Check:
         return Placement(dataset=self._dataset, home=facts.branch, version=facts.version)
 
     def _find_gone(self, wrong: Iterable[WrongFile]) -> None:
-        """Find the states that miss files of a location that is empty now, such as the deleted source of a clone."""
+        """Find the states that need files in a location that is now empty, such as the deleted source of a clone."""
 
         @cache
         def is_empty(base: str) -> bool:
             return next(iter(open_store(base, self._root.storage_options).list()), None) is None
 
         for one in wrong:
-            # Only a file in another location can miss because that whole location is gone.
+            # Only files outside the repository can be missing because their whole location was deleted.
             if not one.is_missing or not one.file.is_elsewhere:
                 continue
             for facts in one.versions:
@@ -319,7 +319,7 @@ def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collect
             if inventory.covers(key) and (entry.dataset, entry.home) not in broken
         ]
         cases = list(filter(None, in_parallel(partial(_diagnose_home, repo_store, head.branch), tables)))
-        # If the branch moved, a writer has just published and has not settled yet. It will.
+        # If the branch moved, a writer has just published and will settle the home.
         if cases and repo_store.heads.find(head.branch) == head:
             yield from cases
 

@@ -31,7 +31,7 @@ from anabranch.repo.log.repo_store import RepoStore
 from anabranch.storage import in_parallel
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
 
-# How many holders an error message lists.
+# The maximum number of holders in an error message.
 _LISTED = 20
 
 
