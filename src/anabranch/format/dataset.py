@@ -28,7 +28,7 @@ from anabranch.ids import MAIN
 from anabranch.storage import open_store
 from anabranch.storage.requests import OnProgress, counting
 
-# How a position in history is given: a version number, the name of a branch or tag, or (branch, version).
+# A position in history: a version number, the name of a branch or tag, or (branch, version).
 Ref = int | str | tuple[str | None, int | None]
 
 
@@ -53,7 +53,7 @@ def open_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
 
 
 def open_damaged_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Dataset":
-    """Return a handle on a dataset that Lance may not be able to open, for doctor and layout; nothing is read yet."""
+    """Return a handle for doctor and layout on a dataset that Lance may fail to open. Nothing is read yet."""
     home = Home.at(uri, storage_options)
     root, separator, branch = home.root.rpartition("/tree/")
     if separator and open_store(root, home.storage_options).find_info(branch_ref_path(branch)) is not None:
@@ -73,12 +73,12 @@ class Dataset:
 
     @property
     def uri(self) -> str:
-        """The dataset's root, whatever the branch."""
+        """The root of the dataset, the same on all branches."""
         return self._home.root
 
     @property
     def home(self) -> Home:
-        """Where the dataset lies and which branch is meant, for the layers above."""
+        """The location of the dataset and its branch, for the layers above."""
         return self._home
 
     @property
@@ -272,7 +272,7 @@ class Dataset:
                     "prune needs to know which versions to keep",
                     hint="give `keep_last` or `keep_newer_than`; `keep_last=1` keeps the newest version of each branch",
                 )
-            # All that may be refused is refused before anything moves.
+            # Check all arguments before anything moves.
             self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases, dry_run=True)
         elif any(value is not None for value in rules.values()):
             raise InvalidInputError("versions are removed only by a move with prune", hint="add `prune=True`")
@@ -401,7 +401,7 @@ class Dataset:
             )
 
     def _source(self, ref: Ref | None) -> refs.Source:
-        """What a ref names; without one, what this handle reads."""
+        """Return the version that a ref names, or by default the version of this handle."""
         match ref:
             case None:
                 return self._home.branch, self._pinned

@@ -1,8 +1,8 @@
-"""The one answer to the question which files a version needs.
+"""Find the files that a version needs.
 
-Garbage collection, cleanup, doctor, the storage report and clones all ask here. The answer comes from the bytes of the
-manifest alone: to open a version by Lance costs several times as much, and garbage collection reads every version that
-stays. Versions have most of their fragments in common, so each description of a fragment is parsed once.
+Garbage collection, cleanup, doctor, the storage report and clones all use this module. It reads only the bytes of the
+manifest: to open a version by Lance costs several times as much, and garbage collection reads every version that stays.
+Versions have most of their fragments in common, so each description of a fragment is parsed once.
 """
 
 from collections import defaultdict
@@ -83,7 +83,7 @@ class NeededFile:
 
     @property
     def kind(self) -> FileKind:
-        """What the file is."""
+        """The kind of the file."""
         return self.mention.kind
 
     @property
@@ -93,7 +93,7 @@ class NeededFile:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the file lies outside of the dataset's root."""
+        """Whether the file is outside of the dataset's root."""
         return self.path == self.uri
 
 

@@ -301,8 +301,7 @@ class _Collection:
     ) -> tuple[list[CollectedObject], list[str]]:
         """Delete the unneeded files of one dataset. Return them and the needed files that are missing."""
         config, folder = self.repo_store.config, f"{TABLES}/{dataset}"
-        # The whole folder may be deleted. The notice sends a writer that creates a table of this name to another
-        # folder.
+        # The whole folder may be deleted. Because of the notice, a new table of this name gets another folder.
         is_dropped = dataset not in wanted and not self.dry_run
         with being_removed(config, dataset) if is_dropped else nullcontext():
             root = config.dataset_root(dataset)
