@@ -1,4 +1,4 @@
-"""The tables of a transaction: those of the head that it builds on, and the ones that it has changed.
+"""The tables of a transaction: those of its head, and those that it has changed.
 
 Also the queue in which transactions of one process wait for each other.
 """
@@ -42,7 +42,7 @@ Change = Callable[[StagedTable], StagedTable]
 
 @dataclass(eq=False, repr=False)
 class WriteSet:
-    """The staged table for each changed one, None for a dropped one, on top of the head of a branch.
+    """The staged tables of a transaction on top of the head of a branch. A dropped table is None.
 
     Small changes of rows are recorded, and staged when their table is read or changed in another way, or when the
     transaction is committed: then all tables at once, so that many tables take as long as one.
@@ -65,7 +65,7 @@ class WriteSet:
     _folders: Counter[str] | None = None
 
     def begin(self) -> None:
-        """Read the newest head of the branch; only while nothing is staged."""
+        """Read the newest head of the branch. Call this only while nothing is staged."""
         self.head = self._repo_store.heads.get(self.branch)
         is_live = self.head.state.is_live
         self.main = find_main(self._repo_store, self.head) if is_live else None
@@ -99,18 +99,18 @@ class WriteSet:
         return key in self._recorded
 
     def entry(self, key: TableKey) -> TableEntry:
-        """Return a table as it is staged; recorded rows are not in it."""
+        """Return the staged state of a table, without recorded rows."""
         staged_table = self._changed.get(key)
         return self._entry_before(key) if staged_table is None else staged_table.to_entry()
 
     def get(self, key: TableKey) -> StagedTable:
-        """Return a table as it is staged, or ready to be staged. What is recorded for it is staged first."""
+        """Return the staged state of a table, or prepare it for staging. Its recorded rows are staged first."""
         if self.is_recorded(key):
             self.stage_recorded([key])
         return self._staged(key)
 
     def base_of(self, key: TableKey) -> tuple[VersionRef, tuple[str, ...]]:
-        """Return the version of a table under what is recorded, and its primary key. Nothing is forked or written."""
+        """Return the version of a table without recorded rows, and its primary key. Nothing is forked or written."""
         staged_table = self._changed.get(key)
         if staged_table is not None:
             return staged_table.version_ref, staged_table.primary_key
@@ -123,7 +123,7 @@ class WriteSet:
 
     def read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
         """Return rows in memory as a table, so that they can be checked before they are written, others as a stream."""
-        # Only what may be larger than the memory stays a stream. Rows in memory can be checked before anything is
+        # Only data that may be larger than the memory stays a stream. Rows in memory can be checked before anything is
         # written.
         streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
         reader = as_reader(data, self.schema_for(key, data))
