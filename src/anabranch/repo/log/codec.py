@@ -159,7 +159,7 @@ def iter_origins(record: CommitRecord) -> Iterator[Origin]:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutline:
-    """What is needed to choose a commit from a page of summaries. Only the id is checked."""
+    """The fields that select a commit in a page of summaries. Only the id is checked."""
 
     commit_id: str
     kind: str

@@ -215,7 +215,7 @@ class WriteSet:
                 self.put(key, staged_table)
 
     def take_in(self, prepared: StagedTable, step: Step) -> None:
-        """Add a table that was prepared before; if it has changed since, on top of the change where that is safe."""
+        """Add a table that was prepared before. If it has changed since, rebase it onto the change if that is safe."""
         key = prepared.key
         if key in self.changed_keys():
             raise InvalidInputError(
@@ -235,7 +235,7 @@ class WriteSet:
         self.put(key, staged_table)
 
     def changes(self) -> dict[TableKey, TableEntry | None]:
-        """Return what differs from the head: the new entry of each table, None for a dropped one."""
+        """Return the changes since the head: the new entry of each table, None for a dropped one."""
         self.stage_recorded()
         changes: dict[TableKey, TableEntry | None] = {}
         for key, staged_table in self._changed.items():
@@ -271,7 +271,7 @@ class WriteSet:
     def _on_top_of(
         self, theirs: TableEntry | None, key: TableKey, staged_table: StagedTable | None, origin: TableEntry | None
     ) -> StagedTable:
-        """Return a changed table on top of what another commit made of its origin."""
+        """Return a changed table on top of the state that another commit gave its origin."""
         is_new_here = origin is None or staged_table is None or staged_table.origin is None
         if theirs is None or staged_table is None or is_new_here or theirs.primary_key != staged_table.primary_key:
             raise WriteConflictError(
@@ -304,7 +304,7 @@ def warn_dropped(write_set: WriteSet) -> None:
 # The repository's root, the branch and the table.
 WriterKey = tuple[str, BranchName, TableKey]
 
-# Longer than most transactions take. After that, staging beside the holder costs only work that may be lost.
+# Longer than most transactions take. Staging concurrently with the holder only risks repeated work.
 _PATIENCE_SECONDS = 10.0
 # How often a waiting writer checks whether the holder was dropped. A dropped holder does not notify it.
 _POLL_SECONDS = 0.1
@@ -329,16 +329,16 @@ class WriterQueue:
     patience_seconds: float = _PATIENCE_SECONDS
     generation: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition)
-    # A dropped writer leaves it by itself.
+    # A dropped writer disappears from it.
     _turns: weakref.WeakValueDictionary[WriterKey, Writer] = field(default_factory=weakref.WeakValueDictionary)
 
     def take(self, writer: Writer, key: WriterKey) -> None:
-        """Wait a bounded time for a key; after that the writer holds it until it leaves."""
+        """Wait a bounded time for a key. Then the writer holds it until it leaves."""
         deadline = time.monotonic() + self.patience_seconds
         with self._changed:
             while self._turns.get(key) not in {None, writer}:
-                # It continues without a turn, and publishing decides. To wait here could make two threads wait for
-                # each other.
+                # Continue without a turn, and publishing decides. Waiting here could make two threads wait for each
+                # other.
                 if self._must_not_wait(key):
                     return
                 # The holder may be open for hours, for example in a notebook. This writer takes its turn, so that the
@@ -358,9 +358,9 @@ class WriterQueue:
             self._changed.notify_all()
 
     def _must_not_wait(self, key: WriterKey) -> bool:
-        """Whether this thread holds the key, or a later one that others may wait for while they hold this one.
+        """Return whether this thread holds the key, or a later key for which a holder of this key may wait.
 
-        WriterKeys are waited for in their order only, so that no two threads wait for each other.
+        Threads wait for keys only in their order, so that no two threads wait for each other.
         """
         this = threading.get_ident()
         return any(other >= key and holder.thread == this for other, holder in list(self._turns.items()))
