@@ -1,4 +1,4 @@
-"""`anabranch diff` and `anabranch changes`: what differs between two states, and what each commit did to a table."""
+"""`anabranch diff` and `anabranch changes`: the differences of two states, and the changes of a table by commit."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ def diff(
 
 
 def _entries(sides: Mapping[str, str], different: "Sequence[TableDiff]") -> Answer:
-    """Show what the entries of the tables in the commits contain: no table is read."""
+    """Show the differences of the table entries in the commits. No table is read."""
     names = ("change", "renamed_from", "rows_before", "rows_after")
     document = [{"table": each.key, **{name: getattr(each, name) for name in names}} for each in different]
     rows = [(_title(each), each.change, each.rows_before, each.rows_after) for each in different]
@@ -119,7 +119,7 @@ def _compared(sides: Mapping[str, str], different: "Sequence[TableDiff]", parts:
 
 
 def _since_parent(here: Here) -> str:
-    """Return the range of what the current branch changed since it left its parent."""
+    """Return the range of the changes of the current branch since its merge base with its parent."""
     current = here.current()
     if current.parent is None:
         raise InvalidInputError(
