@@ -144,7 +144,7 @@ class _Survey:
         return Plan(kept=frozenset(self._manifests), too_young=self._too_young, damaged=self.damaged)
 
     def _iter_damage(self, tagged: Collection[VersionKey]) -> Iterator[str]:
-        """Yield the files of kept versions that are missing or unreadable, and the tagged versions that are gone."""
+        """Yield the missing or unreadable files of kept versions, and the missing tagged versions."""
         there = {file.path for file in self._files.files}
         for key in self._kept:
             manifest = self._manifests[key]

@@ -133,8 +133,7 @@ def _read_head(kind: type[_Kind], text: str, file: str) -> tuple[_Kind, str | No
     parameters = found["parameters"].entries("the list of parameters") if "parameters" in found else {}
     values = {name: _parameter(name, given) for name, given in parameters.items()}
     for name, given in parameters.items():
-        # Declare the parameters one by one after an error, to report the line of the wrong one, which the pipeline does
-        # not have.
+        # Declare each parameter alone, only for the line in its error. The pipeline does not have that line.
         declare_parameters({name: values[name]}, given.location)
     pipeline = kind(
         found["name"].text("the name of the project"),

@@ -158,7 +158,7 @@ def _addresses(fragment: int, offsets: Offsets) -> npt.NDArray[np.uint64]:
 
 
 def split_parts(parts: Sequence[Part], *, rows: int) -> list[tuple[Part, ...]]:
-    """Group parts that belong together by about a given number of rows. Each group stays whole."""
+    """Split parts into groups of about a given number of rows. No part is divided."""
     ends = accumulate(part.rows for part in parts)
     groups = groupby(zip(parts, ends, strict=True), key=lambda found: (found[1] - 1) // rows)
     return [tuple(part for part, _ in group) for _, group in groups]

@@ -286,7 +286,7 @@ def list_branch_files(root: Home, name: str) -> list[LayoutFile]:
 
 
 def remove_branch_files(root: Home, name: str, files: Iterable[LayoutFile] | None = None) -> None:
-    """Remove the files of a branch whose metadata is gone, and the folders that this leaves empty.
+    """Remove the files of a branch without metadata, and the folders that become empty.
 
     Without `files`, all files of the branch are listed first.
 
