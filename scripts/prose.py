@@ -1,6 +1,6 @@
-"""Check that comments, docstrings, messages, names and the guide are in plain technical English.
+"""Check that comments, docstrings, messages, names, templates and the guide are in plain technical English.
 
-Names are those of files, functions and classes; variables are not checked.
+Names are those of files, classes, functions, parameters and variables. Of Java and JavaScript all names are read.
 
 The words to avoid are in `prose_words.txt`, the checked paths in `[tool.anabranch.prose]` of pyproject.toml.
 """
@@ -20,15 +20,23 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 WORDS = Path(__file__).with_name("prose_words.txt")
-# Read by --all. The decisions in docs/adr and the changelog are records of their time and stay as they are.
+# Read by --all. The decisions in docs/adr are records of their time and stay as they are; others wrote the
+# scripts in vendor.
 ALL = ("src", "tests", "scripts", "benchmarks", "examples", "docs", "README.md", "CONTRIBUTING.md")
-EXCLUDED = ("docs/adr",)
-SUFFIXES = (".py", ".md")
+EXCLUDED = ("docs/adr", "src/anabranch/server/ui/static/vendor")
+SUFFIXES = (".py", ".md", ".java", ".js", ".html", ".css")
 # Names that Python prescribes: the position in a file object.
 _PROTOCOLS = {"tell"}
+# Comments (those on successive lines are one), strings (the parts of a sum are one) and names of Java and JavaScript.
+_LITERAL = r'''(?:"""[\s\S]*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)'''
+_TOKENS = re.compile(
+    rf"(?P<comment>/\*[\s\S]*?\*/|//.*(?:\n\s*//.*)*)|(?P<string>{_LITERAL}(?:\s*\+\s*{_LITERAL})*)|(?P<name>[A-Za-z_]\w*)"
+)
+# What a template computes; its strings are prose, its expressions are code.
+_EXPRESSION = re.compile(r"\{([{%])[\s\S]*?[%}]\}")
 # What may stand between two words of one passage: space, the start of a comment, the seam of two strings, and the
 # underscores of a name.
-_JOINTS = re.compile(r"""(?:[\s#_]|\\n|["']\s+[rRfF]?["']|(?<=[a-z0-9])(?=[A-Z]))+""")
+_JOINTS = re.compile(r"""(?:[\s#_*/]|\\n|["']\s+(?:\+\s*)?[rRfF]?["']|(?<=[a-z0-9])(?=[A-Z]))+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,7 @@ def find_in(path: Path, rules: Rules) -> list[Finding]:
     source = path.read_text(encoding="utf-8")
     if not rules.may_match(f"{path.stem}\n{source}"):
         return []
-    is_module = path.suffix == ".py"
-    passages = _python_passages(path, source) if is_module else _page(source)
+    passages = _find_passages(path, source)
     shown = path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path
     found = [
         Finding(shown, passage.line_at(offset), words, advice)
@@ -100,6 +107,50 @@ def find_in(path: Path, rules: Rules) -> list[Finding]:
         for offset, words, advice in rules.iter_matches(passage.text)
     ]
     return sorted(found, key=lambda finding: finding.line)
+
+
+def _find_passages(path: Path, source: str) -> Iterator[Passage]:
+    match path.suffix:
+        case ".py":
+            return _python_passages(path, source)
+        case ".java" | ".js":
+            return _script_passages(path, source)
+        case ".html":
+            return iter([_lines(1, _EXPRESSION.sub(_keep_strings, source))])
+        case ".css":
+            return (_lines(_line_of(source, m), m.group()) for m in re.finditer(r"/\*[\s\S]*?\*/", source))
+        case _:
+            return _page(source)
+
+
+def _script_passages(path: Path, source: str) -> Iterator[Passage]:
+    yield _name(1, path.stem)
+    for match in _TOKENS.finditer(source):
+        line = _line_of(source, match)
+        if match["name"]:
+            yield _name(line, match.group())
+        elif match["comment"]:
+            yield _lines(line, _without_code(re.sub(r"(?m)^\s*(//|/?\*+/?)", "", match.group())))
+        else:
+            yield _lines(line, re.sub(r"""["']\s*\+\s*["']""", _keep_line_ends, match.group().strip("\"'`")))
+
+
+def _keep_strings(expression: re.Match[str]) -> str:
+    """Return the strings of an expression of a template, and its line ends."""
+    parts = re.findall(r"""'[^']*'|"[^"]*"|\n""", expression.group())
+    return "{" + " | ".join(part.strip("\"'") for part in parts) + "}"
+
+
+def _keep_line_ends(match: re.Match[str]) -> str:
+    return "\n" * match.group().count("\n")
+
+
+def _line_of(source: str, match: re.Match[str]) -> int:
+    return source.count("\n", 0, match.start()) + 1
+
+
+def _lines(first: int, text: str) -> Passage:
+    return Passage(enumerate(text.split("\n"), first))
 
 
 def _page(source: str) -> Iterator[Passage]:
@@ -163,10 +214,14 @@ def _docstrings(tree: ast.AST) -> Iterator[Passage]:
 
 
 def _names(tree: ast.AST) -> Iterator[Passage]:
-    """Yield the names of functions and classes as words."""
+    """Yield the names that are defined as words: of functions, classes, parameters, variables and attributes."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name not in _PROTOCOLS:
-            yield _name(node.lineno, node.name)
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                if name not in _PROTOCOLS:
+                    yield _name(node.lineno, name)
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield _name(node.lineno, name)
 
 
 def _name(line: int, name: str) -> Passage:

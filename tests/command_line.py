@@ -41,5 +41,5 @@ def _command() -> Any:
     return get_command(create_app())
 
 
-def _text(said: bytes) -> str:
-    return said.decode().replace("\r\n", "\n")
+def _text(printed: bytes) -> str:
+    return printed.decode().replace("\r\n", "\n")

@@ -63,8 +63,8 @@ def test_the_repository_is_an_option_before_a_variable_before_the_memory(
 def test_the_remembered_branch_belongs_to_the_remembered_repository(
     folder: Path, repository: str | None, branch: str | None, environment: dict[str, str], chosen: tuple[str, Source]
 ) -> None:
-    place = None if repository is None else repository.replace("{folder}", str(folder))
-    found = load_settings(repository=place, branch=branch, environment=environment, folder=folder)
+    uri = None if repository is None else repository.replace("{folder}", str(folder))
+    found = load_settings(repository=uri, branch=branch, environment=environment, folder=folder)
     assert (found.branch, found.branch_source) == chosen
 
 
@@ -106,7 +106,7 @@ def test_the_nearest_memory_above_is_found(folder: Path) -> None:
 def test_a_folder_moves_together_with_the_repository_in_it(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    moved = folder.rename(tmp_path_factory.mktemp("new") / "place")
+    moved = folder.rename(tmp_path_factory.mktemp("new") / "uri")
     found = find_memory(moved)
     assert found is not None
     assert found.repository == str(moved / "lake")
@@ -117,8 +117,8 @@ def test_a_folder_moves_together_with_the_repository_in_it(
     [("{folder}", "."), ("{folder}/a/lake", "a/lake"), ("/elsewhere/lake", "/elsewhere/lake"), (OTHER, OTHER)],
 )
 def test_a_memory_holds_three_fields_and_nothing_else(tmp_path: Path, repository: str, stored: str) -> None:
-    place = repository.replace("{folder}", str(tmp_path))
-    memory = remember(repository=place, branch="dev", folder=tmp_path)
+    uri = repository.replace("{folder}", str(tmp_path))
+    memory = remember(repository=uri, branch="dev", folder=tmp_path)
     assert json.loads(memory.file.read_text()) == {"format": 1, "repository": stored, "branch": "dev"}
     assert find_memory(tmp_path) == memory
     assert [path.name for path in tmp_path.iterdir()] == [MEMORY_FILE]

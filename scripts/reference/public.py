@@ -107,7 +107,7 @@ def _mentioned(each: Any) -> list[type]:
     taken = vars(each).get("__getitem__") if inspect.isclass(each) else None
     functions += [] if taken is None else [taken]
     returned = [(inspect.signature(function).return_annotation, function.__module__) for function in functions]
-    held = [(told, each.__module__) for _, told in public_fields(each)]
+    held = [(hints, each.__module__) for _, hints in public_fields(each)]
     meant = [(generic, each.__module__) for generic in vars(each).get("__orig_bases__", ()) if inspect.isclass(each)]
     found = {one for annotation, module in [*returned, *held, *meant] for one in classes_in(annotation, module)}
     ours = [one for one in found if one.__module__.startswith("anabranch.") and one.__name__ not in _INTERNAL]

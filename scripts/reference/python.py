@@ -54,8 +54,8 @@ def write_python() -> str:
 
 
 def _function(name: str, function: Any, *, level: int) -> str:
-    told = _docstring(function)
-    return f"{'#' * level} `{name}`\n\n```python\n{_signature(name, function)}\n```\n\n{told}"
+    docs = _docstring(function)
+    return f"{'#' * level} `{name}`\n\n```python\n{_signature(name, function)}\n```\n\n{docs}"
 
 
 def _signature(name: str, function: Any) -> str:
@@ -128,7 +128,7 @@ def _class(each: type, name: str) -> str:
     parts = [f"### `{name}`", _docstring(each)]
     fields = public_fields(each)
     if fields:
-        rows = [f"| `{key}` | {code(_type(_bound(told, each)))} |" for key, told in fields]
+        rows = [f"| `{key}` | {code(_type(_bound(docs, each)))} |" for key, docs in fields]
         parts.append("\n".join(["| Field | Type |", "|---|---|", *rows]))
     if issubclass(each, str):
         parts.append("One of " + ", ".join(f"`{member.value}`" for member in typing.cast(Any, each)) + ".")
@@ -142,8 +142,8 @@ def _class(each: type, name: str) -> str:
 
 
 def _docstring(value: Any) -> str:
-    told = inspect.cleandoc(value.__doc__ or "")
-    prose, arrow, examples = told.partition(">>> ")
+    docs = inspect.cleandoc(value.__doc__ or "")
+    prose, arrow, examples = docs.partition(">>> ")
     text = paragraphs(prose.strip()) if prose.strip() else ""
     return f"{text}\n\n```python\n{arrow}{examples.rstrip()}\n```" if arrow else text
 

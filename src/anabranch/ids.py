@@ -285,11 +285,11 @@ def _is_ulid(text: str) -> bool:
 class Step:
     """A step from a commit to an ancestor: `~3` is three first parents back, `^2` is the second parent."""
 
-    sign: str
+    mark: str
     count: int
 
     def __str__(self) -> str:
-        return f"{self.sign}{self.count}"
+        return f"{self.mark}{self.count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,8 +345,8 @@ _MAX_PARENTS = 2
 
 def _parse_steps(text: str, steps: str) -> tuple[Step, ...]:
     """Parse the part of a ref after its name. `^1` is the same as `~1`, and a step of 0 leads nowhere."""
-    found = [Step(sign, int(number or "1")) for sign, number in _STEP.findall(steps)]
-    if any(step.sign == "^" and step.count > _MAX_PARENTS for step in found):
+    found = [Step(mark, int(number or "1")) for mark, number in _STEP.findall(steps)]
+    if any(step.mark == "^" and step.count > _MAX_PARENTS for step in found):
         raise InvalidNameError(
             f"ref {text!r} names a parent that no commit has", hint="use '^1' or '^2': a merge has two parents"
         )

@@ -129,9 +129,9 @@ def test_a_branch_that_cannot_be_read_is_named_beside_the_others(
     assert [branch["name"] for branch in listed["branches"]] == ["other"]
     problem = {"path": "_refs/branches/dev.json", "name": "dev", "problem": "it is not JSON"}
     assert listed["unreadable"] == [problem]
-    said = run("dataset", "branch", "list", table, *reach)
-    assert said.err.startswith("warning: _refs/branches/dev.json cannot be read: it is not JSON;")
-    assert "other" in said.out
+    printed = run("dataset", "branch", "list", table, *reach)
+    assert printed.err.startswith("warning: _refs/branches/dev.json cannot be read: it is not JSON;")
+    assert "other" in printed.out
     assert run("dataset", "show", table, *reach, "--json").document["unreadable"] == [problem]
     run("dataset", "branch", "delete", table, "other", *reach)
     assert run("dataset", "doctor", table, *reach).code == 1

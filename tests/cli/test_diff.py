@@ -46,7 +46,7 @@ def test_rows_are_shown_with_the_cells_that_changed(cli: Run) -> None:
 
 
 @pytest.mark.usefixtures("changed")
-def test_rows_and_cells_have_their_colours_where_someone_watches(reach: list[str]) -> None:
+def test_rows_and_cells_have_their_colours_in_a_terminal(reach: list[str]) -> None:
     args = ["diff", "main~1", "dev", "--rows", *reach]
     lines = invoke(*args, is_coloured=True).out.splitlines()
     red, green, yellow, end = (f"\x1b[{code}m" for code in (31, 32, 33, 0))

@@ -33,17 +33,17 @@ def files(repo: ab.Repository) -> set[str]:
 
 def test_a_dry_run_reports_all_and_deletes_nothing(run: Run, lake: ab.Repository) -> None:
     before = files(lake)
-    said = run("gc", "--dry-run", "--list")
-    assert said.code == 0
-    assert said.out.startswith("would free ")
-    assert "home of no retained commit" in said.out
+    printed = run("gc", "--dry-run", "--list")
+    assert printed.code == 0
+    assert printed.out.startswith("would free ")
+    assert "home of no retained commit" in printed.out
     reported = run("gc", "--dry-run", "--json").document
     assert reported["dry_run"] is True
     assert reported["files"] == len(reported["objects"]) > 0
     assert reported["bytes"] == sum(each["bytes"] for each in reported["objects"])
     assert {each["path"] for each in reported["objects"]} <= before
     for each in reported["objects"]:
-        assert f"{each['path']} " in said.out
+        assert f"{each['path']} " in printed.out
     assert before <= files(lake)
     assert "objects" not in run("gc", "--dry-run").out.splitlines()
 
@@ -56,8 +56,8 @@ def test_frees_what_it_reported(run: Run, lake: ab.Repository) -> None:
     assert {each["path"] for each in done["objects"]} == before - files(lake)
     assert len(done["commits"]) > 0
     assert lake.snapshot_of("main")[ORDERS].count_rows() == 3
-    said = run("gc", "--keep-last", "1")
-    assert said.out == "nothing to free\n"
+    printed = run("gc", "--keep-last", "1")
+    assert printed.out == "nothing to free\n"
 
 
 def test_reports_how_much_history_goes(run: Run, lake: ab.Repository) -> None:
@@ -86,9 +86,9 @@ def test_reports_which_branches_and_runs_were_over(run: Run, lake: ab.Repository
 
 def test_reports_what_it_waits_for(run: Run, lake: ab.Repository) -> None:
     with EngineAccess(lake).keep_files(since=time() - timedelta(days=3).total_seconds()):
-        said = run("gc")
-        assert "a writer is active since " in said.out
-        assert "home of no retained commit" not in said.out
+        printed = run("gc")
+        assert "a writer is active since " in printed.out
+        assert "home of no retained commit" not in printed.out
     assert "work is alive" not in run("gc").out
 
 
@@ -96,11 +96,11 @@ def test_a_damaged_table_is_left_alone_and_the_exit_code_shows_it(run: Run, lake
     newest = max(Path(lake.uri, "tables/in_c_sales/orders.lance/data").iterdir(), key=lambda path: path.stat().st_mtime)
     newest.unlink()
     before = files(lake)
-    said = run("gc")
-    assert said.code == 1
-    assert "1 file that commits need is missing" in said.out
-    assert "anabranch doctor" in said.out
-    assert f"data/{newest.name}" in said.out
+    printed = run("gc")
+    assert printed.code == 1
+    assert "1 file that commits need is missing" in printed.out
+    assert "anabranch doctor" in printed.out
+    assert f"data/{newest.name}" in printed.out
     reported = run("gc", "--json")
     assert reported.code == 1
     assert json.loads(reported.out)["damaged"] == [str(newest.relative_to(lake.uri))]
@@ -109,12 +109,12 @@ def test_a_damaged_table_is_left_alone_and_the_exit_code_shows_it(run: Run, lake
 
 def test_mistakes_are_named(run: Run, lake: ab.Repository) -> None:
     assert lake.branch == "main"
-    for given, said in (
+    for given, printed in (
         (["--grace", "soon"], "--grace 'soon' is not a time span"),
         (["--keep-newer-than", "30"], "--keep-newer-than '30' is not a time span"),
         (["--grace", "1s"], "shorter than a lease lasts"),
     ):
         error = run("gc", *given, "--json").error
         assert error["code"] == "invalid_input"
-        assert said in error["message"]
+        assert printed in error["message"]
     assert run("gc", "--keep-last", "0").code == 2

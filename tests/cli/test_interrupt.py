@@ -33,10 +33,14 @@ def test_nothing_was_committed(lake: ab.Repository, folder: Path, flags: list[st
             process.send_signal(signal.SIGINT)
             process.wait(30)
         assert process.stderr is not None
-        said = process.stderr.read()
+        printed = process.stderr.read()
     assert process.returncode == 130
     message = "interrupted; nothing was committed"
-    assert (f'"message": "{message}"' in said and '"code": "interrupted"' in said) if flags else said == f"{message}\n"
+    assert (
+        (f'"message": "{message}"' in printed and '"code": "interrupted"' in printed)
+        if flags
+        else printed == f"{message}\n"
+    )
     assert lake.snapshot_of("main").id == before
 
 
@@ -69,6 +73,6 @@ def test_a_commit_that_was_published_is_named(lake: ab.Repository, folder: Path)
         with os.fdopen(output, "rb") as reader:
             reader.read()
         assert process.stderr is not None
-        said = process.stderr.read()
-    assert process.returncode == 130, said
-    assert said == f"interrupted; main was at {short(lake, 'main')} already, check the log\n"
+        printed = process.stderr.read()
+    assert process.returncode == 130, printed
+    assert printed == f"interrupted; main was at {short(lake, 'main')} already, check the log\n"

@@ -25,16 +25,16 @@ def test_load_appends_and_reports_what_it_did(cli: Run, lake: ab.Repository, ord
     assert (commit.message, commit.actor_id, commit.kind) == ("May", "eve", "load")
     assert (done["rows_read"], done["rows_loaded"], done["rows_rejected"], done["branch"]) == (2, 2, 0, "dev")
     assert done["files"] == [str(Path.cwd() / orders)]
-    said = cli("load", ORDERS, orders).out
-    assert said.startswith(f"loaded 1 file into {ORDERS} on main at {short(lake, 'main')}\n")
+    printed = cli("load", ORDERS, orders).out
+    assert printed.startswith(f"loaded 1 file into {ORDERS} on main at {short(lake, 'main')}\n")
     assert lake.sync_branch()[ORDERS].count_rows() == 5
 
 
 def test_load_makes_tables_of_any_csv(cli: Run, lake: ab.Repository, folder: Path) -> None:
     (folder / "new.txt").write_text("a note\nid|price|note\n1|2.50|NULL\n1|3.00|'x|y'\n")
-    signs = ["--format", "csv", "--delimiter", "|", "--quote", "'", "--null", "NULL", "--skip", "1"]
+    options = ["--format", "csv", "--delimiter", "|", "--quote", "'", "--null", "NULL", "--skip", "1"]
     key = ["--primary-key", "id", "--type", "price=decimal(10, 2)", "--on-duplicate", "last"]
-    done = cli("load", "in_c_sales.new", "new.txt", *signs, *key, "--json").document
+    done = cli("load", "in_c_sales.new", "new.txt", *options, *key, "--json").document
     assert (done["rows_loaded"], done["rows_repeated"]) == (1, 1)
     table = lake.sync_branch()["in_c_sales.new"]
     assert (str(table.schema.field("price").type), table.primary_key) == ("decimal128(10, 2)", ("id",))
@@ -49,8 +49,8 @@ def test_a_new_table_without_a_primary_key_gets_a_note(cli: Run, lake: ab.Reposi
 
 
 def test_load_reports_a_new_table_with_its_columns(cli: Run, lake: ab.Repository, orders: str) -> None:
-    said = cli("load", "in_c_sales.fresh", orders, "--primary-key", "id").out.splitlines()
-    assert said[:2] == [
+    printed = cli("load", "in_c_sales.fresh", orders, "--primary-key", "id").out.splitlines()
+    assert printed[:2] == [
         f"loaded 1 file into in_c_sales.fresh on main at {short(lake, 'main')}",
         "created the table in_c_sales.fresh: id int64, item string, price float64",
     ]
@@ -60,9 +60,9 @@ def test_load_reports_a_new_table_with_its_columns(cli: Run, lake: ab.Repository
 
 
 def test_load_into_a_mistyped_table_suggests_the_existing_one(cli: Run, lake: ab.Repository, orders: str) -> None:
-    said = cli("load", "in_c_sales.ordres", orders, "--primary-key", "id").out
+    printed = cli("load", "in_c_sales.ordres", orders, "--primary-key", "id").out
     note = f"note: there is also a table {ORDERS}. If you meant it, undo this load with 'anabranch undo"
-    assert f"{note} main' and load again\n" in said
+    assert f"{note} main' and load again\n" in printed
     again = cli("load", "in_c_sales.order", orders, "--primary-key", "id", "--branch", "dev").out
     assert f"{note} dev' and load again\n" in again
     assert "there is also" not in cli("load", "in_c_sales.orders2", orders, "--primary-key", "id").out
@@ -73,9 +73,9 @@ def test_load_into_a_mistyped_table_suggests_the_existing_one(cli: Run, lake: ab
 @pytest.mark.usefixtures("lake")
 def test_the_list_of_new_columns_is_short(cli: Run, folder: Path) -> None:
     (folder / "wide.csv").write_text(",".join(f"c{n}" for n in range(12)) + "\n" + ",".join("1" * 12) + "\n")
-    said = cli("load", "in_c_sales.wide", "wide.csv").out
+    printed = cli("load", "in_c_sales.wide", "wide.csv").out
     shown = ", ".join(f"c{n} int64" for n in range(8))
-    assert f"created the table in_c_sales.wide: {shown} and 4 more columns\n" in said
+    assert f"created the table in_c_sales.wide: {shown} and 4 more columns\n" in printed
 
 
 @pytest.mark.usefixtures("lake")
@@ -85,10 +85,10 @@ def test_lines_of_one_value_name_the_likely_delimiter(cli: Run, folder: Path) ->
     (folder / "words.csv").write_text("oil; or butter\nsalt\n")
     note = "note: each line is one value. If {0} separates values, undo this load with 'anabranch undo main' and load"
     note += " again with --delimiter {0}\n"
-    said = cli("load", "in_c_sales.a", "semicolons.csv", "--no-header").out
-    assert note.format("';'") in said
-    said = cli("load", "in_c_sales.b", "tabs.csv", "--no-header", "--delimiter", ";").out
-    assert note.format("tab") in said
+    printed = cli("load", "in_c_sales.a", "semicolons.csv", "--no-header").out
+    assert note.format("';'") in printed
+    printed = cli("load", "in_c_sales.b", "tabs.csv", "--no-header", "--delimiter", ";").out
+    assert note.format("tab") in printed
     assert "each line" not in cli("load", "in_c_sales.c", "words.csv", "--no-header").out
     assert "each line" not in cli("load", "in_c_sales.d", "semicolons.csv", "--no-header", "--delimiter", ";").out
 
@@ -104,8 +104,8 @@ def test_bad_records_fail_or_are_put_aside(cli: Run, lake: ab.Repository, folder
 
 @pytest.mark.s3
 def test_export_writes_what_load_reads(cli: Run, lake: ab.Repository, folder: Path) -> None:
-    said = cli("export", ORDERS, "out/orders.parquet", "--where", "id < 3", "--columns", "id,item").out
-    assert said.startswith(f"exported 2 rows of {ORDERS} at {short(lake, 'main')} to {folder}/out/orders.parquet (")
+    printed = cli("export", ORDERS, "out/orders.parquet", "--where", "id < 3", "--columns", "id,item").out
+    assert printed.startswith(f"exported 2 rows of {ORDERS} at {short(lake, 'main')} to {folder}/out/orders.parquet (")
     done = cli("export", ORDERS, "out/all", "--format", "csv", "--delimiter", "tab", "--ref", "dev", "--json").document
     assert (done["rows"], len(done["files"])) == (2, 1)
     assert Path(done["files"][0]).read_text() == '"id"\t"item"\t"price"\n1\t"tea"\t1.5\n2\t\t2\n'

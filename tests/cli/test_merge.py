@@ -340,7 +340,7 @@ def test_values_without_a_json_type_are_reported(cli: Run, lake: ab.Repository) 
 
 
 @pytest.mark.usefixtures("contested")
-def test_sides_have_their_colours_where_someone_watches(cli: Run) -> None:
+def test_sides_have_their_colours_in_a_terminal(cli: Run) -> None:
     line = next(line for line in invoke("merge", "dev", is_coloured=True).err.splitlines() if "price" in line)
     assert "\x1b[32m1.7" in line
     assert "\x1b[33m1.6" in line

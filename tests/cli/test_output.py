@@ -1,4 +1,4 @@
-"""Answers in both forms, and progress where someone watches."""
+"""Answers in both forms, and progress in a terminal."""
 
 import json
 import os

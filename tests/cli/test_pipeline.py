@@ -81,7 +81,7 @@ def test_people_read_the_plan_as_a_table(cli: Run, lake: ab.Repository, file: st
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "said"),
+    ("args", "code", "message"),
     [
         (["prices.py", "--param", "most=1"], "invalid_pipeline", "prices.py:3: the pipeline has no parameter 'most'"),
         (["prices.py", "--param", "least=x"], "invalid_pipeline", "prices.py:3: the parameter 'least' is 'x'"),
@@ -98,11 +98,11 @@ def test_people_read_the_plan_as_a_table(cli: Run, lake: ab.Repository, file: st
     ],
 )
 def test_what_cannot_be_run_reports_why(
-    cli: Run, lake: ab.Repository, file: str, args: list[str], code: str, said: str
+    cli: Run, lake: ab.Repository, file: str, args: list[str], code: str, message: str
 ) -> None:
     answer = cli("pipeline", "run", *args, "--json")
     assert (answer.error["code"], answer.code) == (code, 2)
-    assert said in answer.error["message"]
+    assert message in answer.error["message"]
     assert lake.run_list() == []
 
 

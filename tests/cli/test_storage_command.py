@@ -22,11 +22,11 @@ def test_shows_what_every_ref_needs(cli: Run, lake: ab.Repository) -> None:
     assert [each["tables"] for each in reported["tables"]] == [[CUSTOMERS], [ORDERS]]
     assert reported["metadata"]["_commits"]["files"] > 0
     assert reported["damaged"] == []
-    said = cli("storage")
-    assert said.code == 0
-    assert said.out.splitlines()[0].endswith(f"gc would free {human_size(report.freeable.bytes)}")
+    printed = cli("storage")
+    assert printed.code == 0
+    assert printed.out.splitlines()[0].endswith(f"gc would free {human_size(report.freeable.bytes)}")
     for name in ("main", "dev", "tag v1", CUSTOMERS, ORDERS, "_commits"):
-        assert f"\n{name} " in said.out
+        assert f"\n{name} " in printed.out
 
 
 def test_reports_one_branch(cli: Run, lake: ab.Repository) -> None:
@@ -35,9 +35,9 @@ def test_reports_one_branch(cli: Run, lake: ab.Repository) -> None:
     assert [each["name"] for each in reported["holders"]] == ["dev"]
     assert [each["table"] for each in reported["branch_tables"]] == [each.table for each in report.tables_of("dev")]
     assert reported["pinned_by"].keys() == report.pinned_by("dev").keys() == {"main"}
-    said = cli("storage", "--branch", "dev").out
-    assert "shared with" in said
-    assert "\nmain " in said
+    printed = cli("storage", "--branch", "dev").out
+    assert "shared with" in printed
+    assert "\nmain " in printed
 
 
 def test_reports_one_table_and_under_a_policy(cli: Run, lake: ab.Repository) -> None:

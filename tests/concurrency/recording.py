@@ -61,7 +61,7 @@ class Recorder:
             outcome, code = Outcome.UNKNOWN, err.code
         except AnabranchError as err:
             outcome, code = Outcome.REFUSED, err.code
-            answer.result["said"] = str(err)
+            answer.result["record"] = str(err)
         except Exception as err:  # noqa: BLE001 - whatever it was, the checker has to hear of it
             outcome, code = Outcome.BROKEN, repr(err)
         ended = time.monotonic_ns()
@@ -89,7 +89,9 @@ def read_calls(folder: Path) -> list[Call]:
     reported: dict[str, dict[str, Any]] = {}
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text().splitlines():
-            said = json.loads(line)
-            reported.setdefault(said["actor"], {}).update(said)
-    calls = [Call(**{**said, "outcome": Outcome(said.get("outcome", Outcome.UNKNOWN))}) for said in reported.values()]
+            record = json.loads(line)
+            reported.setdefault(record["actor"], {}).update(record)
+    calls = [
+        Call(**{**record, "outcome": Outcome(record.get("outcome", Outcome.UNKNOWN))}) for record in reported.values()
+    ]
     return sorted(calls, key=lambda call: call.began)

@@ -92,11 +92,11 @@ class Reader:
         done = 0
         with self.running, contextlib.chdir(self.folder):
             for block in blocks:
-                for shown, said, line in self._do(page, block):
+                for shown, output, line in self._do(page, block):
                     done += 1
                     if shown is not None:
-                        where = f"{page.name}:{line} shows\n{shown}\nand what came out is\n{said}"
-                        assert _matches(shown, self._as_shown(said)), where
+                        where = f"{page.name}:{line} shows\n{shown}\nand what came out is\n{output}"
+                        assert _matches(shown, self._as_shown(output)), where
         return done
 
     def _do(self, page: Path, block: Block) -> Iterator[tuple[str | None, str, int]]:
@@ -112,8 +112,8 @@ class Reader:
             ends = [command.start() for command in commands[1:]] + [len(block.text)]
             for command, end in zip(commands, ends, strict=True):
                 shown = block.text[command.end() : end].strip("\n")
-                said = self._run(command[1].replace("\\\n", ""), fails=shown.startswith("error:"))
-                yield shown or None, said, block.line + block.text[: command.start()].count("\n")
+                output = self._run(command[1].replace("\\\n", ""), fails=shown.startswith("error:"))
+                yield shown or None, output, block.line + block.text[: command.start()].count("\n")
 
     def _run(self, command: str, *, fails: bool) -> str:
         command = command.replace(SERVED, self.served).replace(TOKEN, self.token)
@@ -151,29 +151,29 @@ class Reader:
         data, others = Path(arguments[at + 1]), [*arguments[:at], *arguments[at + 2 :]]
         started, self.served = self.running.enter_context(process(data, *others))
         assert started.stdout is not None
-        said = ""
+        output = ""
         for line in started.stdout:
-            said += line
+            output += line
             if line.startswith("token: "):
                 self.token = line.split()[1]
             if line.startswith("serving "):
                 break
         wait_until_healthy(self.served, started)
-        return said
+        return output
 
-    def _as_shown(self, said: str) -> str:
-        return said.replace(str(self.folder), HOME).replace(self.served, SERVED).replace(self.token, TOKEN)
+    def _as_shown(self, output: str) -> str:
+        return output.replace(str(self.folder), HOME).replace(self.served, SERVED).replace(self.token, TOKEN)
 
 
-def _matches(shown: str, said: str) -> bool:
+def _matches(shown: str, output: str) -> bool:
     """Whether a page shows an output; a line of three dots means any lines.
 
     Rows that differ come in any order, and so lines may do, too.
     """
-    if sorted(_masked(shown).splitlines()) == sorted(_masked(said).splitlines()):
+    if sorted(_masked(shown).splitlines()) == sorted(_masked(output).splitlines()):
         return True
     pattern = r"(?:\n.*)*".join(re.escape(part) for part in f"\n{_masked(shown)}".split("\n..."))
-    return re.fullmatch(pattern, f"\n{_masked(said)}") is not None
+    return re.fullmatch(pattern, f"\n{_masked(output)}") is not None
 
 
 def _masked(text: str) -> str:

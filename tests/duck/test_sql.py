@@ -69,9 +69,9 @@ def test_no_rows_still_have_a_schema(shop: ab.Repository) -> None:
 
 
 def test_parameters_are_given_by_position_or_by_name(shop: ab.Repository) -> None:
-    by_place = "SELECT id FROM in_c_sales.orders WHERE customer = ? AND amount > ?"
-    assert rows(shop, by_place, params=["Ada", 10.0]) == [(3,)]
-    assert rows(shop, by_place, params=("Ada' OR 1=1 --", 0)) == []
+    by_position = "SELECT id FROM in_c_sales.orders WHERE customer = ? AND amount > ?"
+    assert rows(shop, by_position, params=["Ada", 10.0]) == [(3,)]
+    assert rows(shop, by_position, params=("Ada' OR 1=1 --", 0)) == []
     assert rows(shop, "SELECT id FROM in_c_sales.orders WHERE id = $wanted", params={"wanted": 2}) == [(2,)]
 
 
@@ -143,7 +143,7 @@ def test_describe_and_summarize_report_about_a_table(shop: ab.Repository) -> Non
 
 
 @pytest.mark.parametrize(
-    ("sql", "error", "said"),
+    ("sql", "error", "message"),
     [
         ("FROM in_c_sales.order", TableNotFoundError, "'in_c_sales.order' in 'main'; did you mean 'in_c_sales.orders'"),
         ("FROM zzz.zzz", TableNotFoundError, "'zzz.zzz' in 'main'; SELECT [*] FROM tables"),
@@ -160,8 +160,8 @@ def test_describe_and_summarize_report_about_a_table(shop: ab.Repository) -> Non
         ("-- nothing", InvalidExpressionError, "no SQL statement"),
     ],
 )
-def test_errors_name_what_is_wrong(shop: ab.Repository, sql: str, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said) as caught:
+def test_errors_name_what_is_wrong(shop: ab.Repository, sql: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
         shop.sql(sql)
     assert "query " not in str(caught.value)
     assert "LINE 1" not in str(caught.value)

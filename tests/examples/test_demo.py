@@ -33,10 +33,10 @@ def test_the_story_is_shown_to_its_end(demo: ModuleType, tmp_path: Path, capsys:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "old").write_text("what was there before")
     demo.tell(tmp_path / "lake", orders=2_000)
-    said = capsys.readouterr().out
-    assert re.findall(r"^(\d+)\. ", said, re.MULTILINE) == [str(n) for n in range(1, len(demo.STEPS) + 1)]
-    typed = [line.strip() for line in said.splitlines() if line.startswith(("    $ ", "    >>> "))]
-    assert len(re.findall(r"^    \(\d+\.\d s\)$", said, re.MULTILINE)) >= len(demo.STEPS)
+    printed = capsys.readouterr().out
+    assert re.findall(r"^(\d+)\. ", printed, re.MULTILINE) == [str(n) for n in range(1, len(demo.STEPS) + 1)]
+    typed = [line.strip() for line in printed.splitlines() if line.startswith(("    $ ", "    >>> "))]
+    assert len(re.findall(r"^    \(\d+\.\d s\)$", printed, re.MULTILINE)) >= len(demo.STEPS)
     assert "$ anabranch merge sale --resolve price=max" in typed
     assert not (tmp_path / "lake" / "old").exists()
 

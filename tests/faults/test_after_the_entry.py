@@ -52,7 +52,7 @@ class _NoReadsAfter(Trouble):
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_reads_that_fail_after_the_entry_take_nothing_back(location: Location, cast: Cast, name: str) -> None:
+def test_reads_that_fail_after_the_entry_roll_nothing_back(location: Location, cast: Cast, name: str) -> None:
     lake, (branch, act) = cast(fill), WRITES[name]
     before = lake.branch_get(branch).version
     with all_stores_through(trouble := _NoReadsAfter()):

@@ -92,8 +92,8 @@ class Journey:
         except BusyError:
             # A writer that could not remove its heartbeat counts as alive for some minutes, which cannot pass here.
             store = open_store(self.lake.uri, self.lake.storage_options)
-            for sign in list(store.list(LEASES)):
-                store.delete(sign.path)
+            for lease in list(store.list(LEASES)):
+                store.delete(lease.path)
             self.write.act(self.again(), number)
 
     def again(self) -> ab.Repository:
@@ -149,11 +149,11 @@ def test_a_mishap_happens_to_the_nth_request(s3_location: Location, proxy: Proxy
     store.put("a", b"1")
     try:
         store.put("b", b"2")
-        said = ""
+        problem = ""
     except StorageError as err:
-        said = str(err)
+        problem = str(err)
     assert plan.is_reached
-    assert (said == "") is (mishap is Mishap.DELAYED)
+    assert (problem == "") is (mishap is Mishap.DELAYED)
     if mishap is not Mishap.STALLED:  # that is carried out at some time later
         is_done = mishap in {Mishap.DELAYED, Mishap.LOST_ANSWER}
         assert [info.path for info in direct.list()] == ["a", "b"][: 1 + is_done]

@@ -12,7 +12,7 @@ from tests.conftest import Location
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("message", "error"),
     [
         ("Ref not found error: Branch x does not exist", errors.BranchNotFoundError),
         ("Not found: lake/t.lance/_refs/branches/x.json", errors.BusyError),
@@ -22,9 +22,9 @@ from tests.conftest import Location
         ("nobody has ever seen this", errors.StorageError),
     ],
 )
-def test_prose_that_needs_a_race_or_a_cloud_to_be_seen(said: str, error: type[Exception]) -> None:
+def test_prose_that_needs_a_race_or_a_cloud_to_be_seen(message: str, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"dataset 's3://lake/t\.lance': ") as caught, lance_errors("s3://lake/t.lance"):
-        raise OSError(said)
+        raise OSError(message)
     assert type(caught.value) is error
 
 

@@ -74,7 +74,7 @@ def test_a_filter_keeps_fragments_whole(version_ref: VersionRef) -> None:
     assert joined(ids(version_ref, splits, selection)) == [n for n in range(130) if n % 10 == 1 or n > 120]
 
 
-def test_no_fragments_are_no_rows(tmp_path: Path) -> None:
+def test_no_fragments_have_no_rows(tmp_path: Path) -> None:
     empty = staging.create_empty(Home.at(tmp_path / "e.lance"), numbers(0, 1).schema)
     assert plan_splits(empty, Selection()) == []
     assert list(read_split(empty, Split(fragments=()), Selection())) == []

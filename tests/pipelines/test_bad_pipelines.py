@@ -18,12 +18,12 @@ GOOD = 'pipeline.sql("gold.a", "SELECT * FROM bronze.orders WHERE day >= :since"
 
 @pytest.mark.parametrize("case", BAD_FILES)
 def test_a_bad_pipeline_is_refused_by_file_and_line(lake: ab.Repository, write_file: WriteFile, case: str) -> None:
-    text, line, said = BAD_FILES[case]
+    text, line, message = BAD_FILES[case]
     file = write_file(text)
     with pytest.raises(InvalidPipelineError) as caught:
         ab.Pipeline.load(file).plan(lake)
     assert caught.value.problem.startswith(f"{file}:{line}: "), caught.value.problem
-    assert said.format(file=file) in caught.value.problem
+    assert message.format(file=file) in caught.value.problem
     assert caught.value.hint
 
 
@@ -57,14 +57,14 @@ print(json.dumps(found))
     *bad, dry = json.loads(answer.stdout)
     assert [loaded for _, loaded, _ in bad] == [False] * len(bad)
     assert [code for code, _, _ in bad] == [2] * (len(bad) - 1) + [3]
-    for (_, _, said), (_, line, _) in zip(bad, BAD_FILES.values(), strict=False):
-        assert f".py:{line}: " in said
+    for (_, _, message), (_, line, _) in zip(bad, BAD_FILES.values(), strict=False):
+        assert f".py:{line}: " in message
     assert dry == [0, False, ""]
     assert lake.run_list() == []
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"until": "x"}, "has no parameter 'until'"),
         ({"least": "many"}, "the parameter 'least' is 'many'"),
@@ -75,13 +75,13 @@ print(json.dumps(found))
     ],
 )
 def test_wrong_values_of_parameters_are_refused(
-    lake: ab.Repository, write_file: WriteFile, given: dict[str, object], said: str
+    lake: ab.Repository, write_file: WriteFile, given: dict[str, object], message: str
 ) -> None:
     file = write_file(GOOD)
     with pytest.raises(InvalidPipelineError) as caught:
         ab.Pipeline.load(file).plan(lake, parameters=given)
     assert caught.value.problem.startswith(f"{file}:3: ")
-    assert said in caught.value.problem
+    assert message in caught.value.problem
 
 
 def test_a_required_parameter_must_be_given(lake: ab.Repository, write_file: WriteFile) -> None:
@@ -101,14 +101,14 @@ def test_a_number_that_cannot_be_recorded_is_refused(lake: ab.Repository, write_
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x = 1\n", "declares no pipeline"),
         ('import anabranch as ab\na, b = ab.Pipeline("a"), ab.Pipeline("b")\n', "declares 2 pipelines"),
     ],
 )
-def test_a_file_declares_one_pipeline(write_file: WriteFile, text: str, said: str) -> None:
-    with pytest.raises(InvalidPipelineError, match=said):
+def test_a_file_declares_one_pipeline(write_file: WriteFile, text: str, message: str) -> None:
+    with pytest.raises(InvalidPipelineError, match=message):
         ab.Pipeline.load(write_file(text, head=""))
 
 

@@ -56,13 +56,13 @@ def test_a_killed_run_leaves_no_trace_and_the_next_succeeds(
         "--branch",
         "dev",
     ]
-    with (tmp_path / "said").open("wb") as said:
+    with (tmp_path / "printed").open("wb") as printed:
         process = subprocess.Popen(
-            command, env={**os.environ, "STOP_AT": str(mark)}, cwd=PROJECT, stdout=said, stderr=said
+            command, env={**os.environ, "STOP_AT": str(mark)}, cwd=PROJECT, stdout=printed, stderr=printed
         )
     while not mark.exists() and process.poll() is None:
         time.sleep(0.1)
-    assert process.poll() is None, (tmp_path / "said").read_text()
+    assert process.poll() is None, (tmp_path / "printed").read_text()
     process.send_signal(signal.SIGKILL)
     process.wait()
     # It had written two of the five.

@@ -220,11 +220,11 @@ def test_a_failed_step_reports_which_and_why_and_keeps_its_log(lake: ab.Reposito
     for key, (what, reason) in BAD_STEPS.items():
         with pytest.raises(StepFailedError) as caught:
             pipeline.run(lake, branch="dev", only=[key])
-        said = caught.value.problem
-        assert said.startswith(f"{pipeline.outputs[key].location}: building '{key}' failed: "), what
-        assert reason in said, what
-        assert len(said) < 700, what
-        assert "ab_0" not in said, what
+        problem = caught.value.problem
+        assert problem.startswith(f"{pipeline.outputs[key].location}: building '{key}' failed: "), what
+        assert reason in problem, what
+        assert len(problem) < 700, what
+        assert "ab_0" not in problem, what
         run = lake.run_list(limit=1)[0]
         assert (run.state, run.tables) == ("failed", ()), what
         log = f"_logs/{run.id}/{key}.log"

@@ -45,12 +45,12 @@ from tests.sealing import reseal, with_fields
 Change = Callable[[ab.Transaction], Any]
 
 
-def refuse(repo: ab.Repository, change: Change, error: type[AnabranchError], *said: str) -> None:
+def refuse(repo: ab.Repository, change: Change, error: type[AnabranchError], *parts: str) -> None:
     """A transaction with this change is refused and leaves everything as it was."""
     with nothing_changes(repo), pytest.raises(error) as caught, repo.transaction() as tx:
         change(tx)
     assert caught.value.hint
-    for text in said:
+    for text in parts:
         assert text in str(caught.value)
 
 
@@ -252,20 +252,20 @@ def test_bad_options_of_a_transaction_are_refused(lake: ab.Repository) -> None:
 
 def test_bad_descriptions_actors_and_expiries_are_refused(lake: ab.Repository) -> None:
     options = lake.storage_options
-    for wrong, said in (
+    for wrong, parts in (
         (7, "7 is not a string"),
         ("\ud800", "cannot be stored"),
         ("x" * 10_001, "has 10001 characters"),
     ):
         text: Any = wrong
         with nothing_changes(lake):
-            with pytest.raises(InvalidInputError, match=said):
+            with pytest.raises(InvalidInputError, match=parts):
                 lake.branch_create("dev", description=text)
-            with pytest.raises(InvalidInputError, match=said):
+            with pytest.raises(InvalidInputError, match=parts):
                 lake.tag_create("v1", description=text)
-            with pytest.raises(InvalidInputError, match=said):
+            with pytest.raises(InvalidInputError, match=parts):
                 ab.open(lake.uri, actor=text, storage_options=options)
-            with pytest.raises(InvalidInputError, match=said):
+            with pytest.raises(InvalidInputError, match=parts):
                 ab.init(f"{lake.uri}/other", actor=text, storage_options=options)
     for expiry in (7, timedelta(0), timedelta(days=-1), timedelta.max):
         soon: Any = expiry

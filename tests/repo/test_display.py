@@ -67,7 +67,7 @@ def test_branches_tags_runs_movements_and_clones_print_as_tables(lake: ab.Reposi
     lake.tag_create("v1", description="the first")
     lake.begin_run(message="nightly").abort()
     ab.clone(lake.uri, location / "clone", storage_options=location.storage_options)
-    for found, said, heading in (
+    for found, shown, heading in (
         (lake.branch_list(), "main", "branch mode parent head commit created created by description"),
         (lake.tag_list(), "the first", "tag commit created created by description"),
         (lake.run_list(), "nightly", "run target state begun begun by message"),
@@ -76,9 +76,9 @@ def test_branches_tags_runs_movements_and_clones_print_as_tables(lake: ab.Reposi
     ):
         lines = repr(found).splitlines()
         assert lines[0].split() == heading.split()
-        assert said in lines[1]
+        assert shown in lines[1]
         assert re.search(r" \d{4}-\d\d-\d\d \d\d:\d\d", lines[1])
-        assert said in found._repr_html_()
+        assert shown in found._repr_html_()
 
 
 def test_long_lists_print_their_first_rows(lake: ab.Repository) -> None:

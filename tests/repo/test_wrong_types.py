@@ -74,9 +74,9 @@ def test_a_read_refuses_values_of_a_wrong_type(lake: ab.Repository, each: type, 
     needed = {one.name: RIGHT.get(one.name) for one in parameters if one.default is inspect.Parameter.empty}
     for parameter in parameters:
         for wrong in wrong_values(lake):
-            said = refusal(getattr(held, name), **{**needed, parameter.name: wrong})
-            named = {word for word in re.findall(r"\w+", said) if word in INTERNAL}
-            assert named == set(), f"{parameter.name}={wrong!r}: {said}"
+            message = refusal(getattr(held, name), **{**needed, parameter.name: wrong})
+            named = {word for word in re.findall(r"\w+", message) if word in INTERNAL}
+            assert named == set(), f"{parameter.name}={wrong!r}: {message}"
 
 
 def refusal(read: Callable[..., Any], **arguments: Any) -> str:

@@ -60,9 +60,9 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[APIRoute]:
 def test_a_route_whose_scope_would_not_be_checked_is_refused() -> None:
     router = make_router("odd")
 
-    def anyone() -> None: ...
+    def unprotected() -> None: ...
 
-    def odd(_: Annotated[None, Depends(anyone)]) -> None: ...
+    def odd(_: Annotated[None, Depends(unprotected)]) -> None: ...
 
     with pytest.raises(TypeError, match="'odd' states no scope that is checked"):
         router.get("/odd")(odd)
@@ -71,8 +71,8 @@ def test_a_route_whose_scope_would_not_be_checked_is_refused() -> None:
 def path_of(route: APIRoute, project: str, branch: str = "default") -> str:
     """The path of a route, with a value for each of its parameters."""
     others = {"bucket": "b", "table": "t", "column": "c", "tag": "t", "token_id": "0" * 12, "commit_id": "0" * 26}
-    places = {**others, "job_id": "j" * 13, "file_id": "f" * 13, "project_id": project, "branch_id": branch}
-    return route.path_format.format(**places)
+    values = {**others, "job_id": "j" * 13, "file_id": "f" * 13, "project_id": project, "branch_id": branch}
+    return route.path_format.format(**values)
 
 
 def call(client: httpx.Client, route: APIRoute, path: str) -> httpx.Response:

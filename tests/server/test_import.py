@@ -210,14 +210,14 @@ def test_a_file_can_be_sent_before_and_imported_twice(running: Running, project:
 
 def test_a_file_of_another_form_is_refused_with_the_field_to_pass(project: Project) -> None:
     before = state(project)
-    said = refused(send(project, "id,v\n7,a\n", delimiter=";"), 400, "schema_mismatch")
-    assert said["message"] == "the header of 'orders.csv', line 1, is one column 'id,v' with the delimiter ';'"
-    assert said["details"]["hint"] == "pass delimiter=',', or quote the name in the file if it is one column"
-    said = refused(send(project, "id\tv\n7\ta\n"), 400, "schema_mismatch")
-    assert said["details"]["hint"].startswith("pass delimiter=tab, or")
-    said = refused(send(project, '[{"id": 7, "v": "a"}]'), 400, "invalid_input")
-    assert said["message"].startswith("'orders.csv' looks like JSON, not CSV: it begins with")
-    assert said["details"]["hint"] == "pass format=json"
+    answer = refused(send(project, "id,v\n7,a\n", delimiter=";"), 400, "schema_mismatch")
+    assert answer["message"] == "the header of 'orders.csv', line 1, is one column 'id,v' with the delimiter ';'"
+    assert answer["details"]["hint"] == "pass delimiter=',', or quote the name in the file if it is one column"
+    answer = refused(send(project, "id\tv\n7\ta\n"), 400, "schema_mismatch")
+    assert answer["details"]["hint"].startswith("pass delimiter=tab, or")
+    answer = refused(send(project, '[{"id": 7, "v": "a"}]'), 400, "invalid_input")
+    assert answer["message"].startswith("'orders.csv' looks like JSON, not CSV: it begins with")
+    assert answer["details"]["hint"] == "pass format=json"
     assert state(project) == before
     ok(send(project, "id\tv\n7\ta\n", delimiter="tab"))
     ok(send(project, '[{"id": 8, "v": "b"}]', format="json", incremental=True))

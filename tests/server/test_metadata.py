@@ -27,9 +27,9 @@ def test_data_that_another_process_serves_are_refused(served: Running) -> None:
 @pytest.mark.proof
 def test_a_second_process_on_the_same_data_ends_with_a_message(served: Running) -> None:
     with process(served.data) as (second, _):
-        _, said = second.communicate(timeout=60)
+        _, printed = second.communicate(timeout=60)
     assert second.returncode == 4
-    assert f"another process serves the data in '{served.data}'" in said
+    assert f"another process serves the data in '{served.data}'" in printed
 
 
 def test_the_schema_is_the_promised_one(running: Running) -> None:

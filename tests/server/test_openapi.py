@@ -104,8 +104,8 @@ def test_requests_of_the_described_kind_are_answered_as_described(
     prepared: tuple[Running, dict[str, str]], tmp_path: Path
 ) -> None:
     running, values = prepared
-    said = run_schemathesis(running, tmp_path, "--phases", "examples,fuzzing", "--seed", "1", examples=1, **values)
-    assert re.search(r"Tested: +6\d", said), said
+    printed = run_schemathesis(running, tmp_path, "--phases", "examples,fuzzing", "--seed", "1", examples=1, **values)
+    assert re.search(r"Tested: +6\d", printed), printed
 
 
 @pytest.mark.proof
@@ -114,8 +114,8 @@ def test_many_requests_of_all_kinds_are_answered_as_described(
 ) -> None:
     running, values = prepared
     phases = "examples,coverage,fuzzing,stateful"
-    said = run_schemathesis(running, tmp_path, "--phases", phases, "--max-time", "300", examples=50, **values)
-    assert re.search(r"Tested: +6\d", said), said
+    printed = run_schemathesis(running, tmp_path, "--phases", phases, "--max-time", "300", examples=50, **values)
+    assert re.search(r"Tested: +6\d", printed), printed
 
 
 def test_every_operation_has_a_summary_and_an_example(described: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ def test_rows_come_back_as_they_were_sent(shop: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "reason"),
     [
         ({"amount": "1.255"}, "scale 3"),
         ({"at": "yesterday"}, "row 2"),
@@ -81,12 +81,12 @@ def test_rows_come_back_as_they_were_sent(shop: Project) -> None:
         ({"id": None}, "column 'id' needs a value"),
     ],
 )
-def test_a_value_of_another_kind_names_its_row(shop: Project, row: dict[str, Any], said: str) -> None:
+def test_a_value_of_another_kind_names_its_row(shop: Project, row: dict[str, Any], reason: str) -> None:
     rows = [{"id": 10}, {"id": 11, **row}]
     answer = shop.client.post(f"{shop.table(table='payments')}/rows", json={"rows": rows})
     message = refused(answer, 400, "bad_record")["message"]
     assert message.startswith("row 2: ")
-    assert said in message
+    assert reason in message
     assert shop.preview(table="payments")["total_row_count"] == 3
 
 

@@ -93,7 +93,7 @@ WAYS_OUT = [
     "$(id)",
     "'%20OR%20'1'='1",
 ]
-PLACES = [
+HEADERS = [
     "/projects/{}",
     "/projects/{}/branches",
     "/projects/P/branches/{}",
@@ -111,8 +111,8 @@ PLACES = [
 
 
 def test_no_part_of_a_path_leads_out_of_its_folder(running: Running, unchanged: Project) -> None:
-    for place in PLACES:
-        path = place.replace("/P/", f"/{unchanged.id}/")
+    for header in HEADERS:
+        path = header.replace("/P/", f"/{unchanged.id}/")
         for way in WAYS_OUT:
             # A path with dots or slashes may be another route, where it is refused for its method or its parts.
             assert_refused(raw(running, "GET", path.format(way)), 400, 404, 405, 422, running=running)
@@ -413,8 +413,8 @@ def test_the_key_of_another_token_answers_nothing(running: Running, shared: Proj
     assert first.status_code == 201
     with running.client(make_token(shared.client, "read", project_id=shared.id)) as reader:
         refused(reader.post(path, json=rows, headers=key), 403, "forbidden")
-    with running.client("ab_nobody") as nobody:
-        refused(nobody.post(path, json=rows, headers=key), 401, "unauthenticated")
+    with running.client("ab_nobody") as anonymous:
+        refused(anonymous.post(path, json=rows, headers=key), 401, "unauthenticated")
     with running.client(make_token(shared.client, "branch", project_id=shared.id)) as writer:
         answer = writer.post(path, json=rows, headers=key)
         assert "Idempotent-Replay" not in answer.headers

@@ -22,12 +22,12 @@ def as_it_is(frame: DataFrame) -> DataFrame:
 
 def add_file(folder: Path, *ids: int, v: str = "new") -> None:
     """Add rows to a folder that is streamed, as its next file."""
-    place = len(list(folder.glob("*.json")))
+    index = len(list(folder.glob("*.json")))
     # Under a name that is not taken for a file of the stream until it is whole.
-    hidden = folder / f".{place:04}"
+    hidden = folder / f".{index:04}"
     hidden.write_text("\n".join(json.dumps({"id": number, "v": v}) for number in ids))
-    os.utime(hidden, (place + 1, place + 1))  # by it Spark orders them
-    hidden.rename(folder / f"{place:04}.json")
+    os.utime(hidden, (index + 1, index + 1))  # by it Spark orders them
+    hidden.rename(folder / f"{index:04}.json")
 
 
 @dataclass(frozen=True)

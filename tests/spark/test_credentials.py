@@ -48,7 +48,7 @@ def test_spark_connect_shows_no_credentials(s3_location: Location, tmp_path: Pat
 
 def assert_no_secrets(reported: str) -> None:
     for secret in (SECRET_KEY, ACCESS_KEY):
-        places = {
+        locations = {
             reported[max(0, found.start() - 80) : found.start()] for found in re.finditer(re.escape(secret), reported)
         }
-        assert places == set()
+        assert locations == set()

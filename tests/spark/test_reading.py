@@ -127,7 +127,7 @@ def test_rows_of_some_bases_only(lake: ab.Repository, read: Read) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "given", "kind", "said"),
+    ("key", "given", "kind", "message"),
     [
         ("s.nothing", {}, TableNotFoundError, "there is no table 's.nothing' in 'main'"),
         slow(ORDERS, {"ref": "gone"}, BranchNotFoundError, "'gone'"),
@@ -139,11 +139,11 @@ def test_rows_of_some_bases_only(lake: ab.Repository, read: Read) -> None:
     ],
 )
 def test_what_cannot_be_read_is_reported_at_once(
-    lake: ab.Repository, read: Read, key: str, given: dict[str, str], kind: type[ab.AnabranchError], said: str
+    lake: ab.Repository, read: Read, key: str, given: dict[str, str], kind: type[ab.AnabranchError], message: str
 ) -> None:
     with pytest.raises(kind) as caught, spark_errors():
         read(lake, key, **given)
-    assert said in caught.value.problem
+    assert message in caught.value.problem
     assert caught.value.hint
 
 

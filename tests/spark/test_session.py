@@ -71,10 +71,10 @@ def test_without_java_the_error_names_what_to_install(tmp_path: Path) -> None:
         require_java({"PATH": "/usr/bin:/bin", "JAVA_HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize(("said", "version"), [("11.0.2", "11"), ("1.8.0_402", "8")])
-def test_an_old_java_is_refused(tmp_path: Path, said: str, version: str) -> None:
+@pytest.mark.parametrize(("printed", "version"), [("11.0.2", "11"), ("1.8.0_402", "8")])
+def test_an_old_java_is_refused(tmp_path: Path, printed: str, version: str) -> None:
     java = tmp_path / "java"
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{said}\"' >&2\n")
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{printed}\"' >&2\n")
     java.chmod(java.stat().st_mode | stat.S_IXUSR)
     with pytest.raises(MissingDependencyError, match=f"Java 17 or newer, and .* is {version}"):
         require_java({"PATH": f"{tmp_path}:/bin:/usr/bin"})

@@ -135,7 +135,7 @@ def test_a_batch_that_fails_publishes_nothing_and_comes_again(lake: ab.Repositor
 
 
 @pytest.mark.parametrize(
-    ("numbers", "given", "kind", "said"),
+    ("numbers", "given", "kind", "message"),
     [
         ((200, 200), {"upsert": "true"}, KeyConflictError, "more than once"),
         ((5,), {}, KeyConflictError, "for example {'id': 5}"),
@@ -153,13 +153,13 @@ def test_what_cannot_be_written_changes_nothing(
     numbers: tuple[int, ...],
     given: dict[str, str],
     kind: type[ab.AnabranchError],
-    said: str,
+    message: str,
 ) -> None:
     feed.add(*numbers)
     shape: Shape = (lambda frame: frame.groupBy("v").count()) if "mode" in given else as_it_is
     with nothing_changes(lake), pytest.raises(kind) as caught, spark_errors():
         feed.run(lake, ORDERS, shape=shape, **given)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.proof

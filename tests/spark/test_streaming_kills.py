@@ -88,7 +88,7 @@ def test_a_stream_killed_before_and_after_it_publishes_repeats_nothing(tmp_path:
 @pytest.mark.parametrize("options", [{}, {"primaryKey": "id", "upsert": "true"}])
 def test_a_stream_killed_ten_times_loses_and_repeats_no_row(tmp_path: Path, options: dict[str, str]) -> None:
     stream = stream_of(tmp_path, 12, **options)
-    deaths = [POINTS[place] for place in (4, 0, 5, 1, 4, 2, 4, 3, 5, 4)]
+    deaths = [POINTS[index] for index in (4, 0, 5, 1, 4, 2, 4, 3, 5, 4)]
     for epoch, point in enumerate(deaths):
         stream.kill(epoch, point)
         is_published = POINTS.index(point) >= POINTS.index("after put_if_absent _versions")

@@ -138,7 +138,7 @@ def test_columns_that_take_no_nulls_stay_so(spark: SparkSession, lake: ab.Reposi
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "message"),
     [
         ("'x' AS int32", "column 'int32' was expected to be int32 and was found to be string"),
         slow("1L AS string", "column 'string' was expected to be string and was found to be int64"),
@@ -159,12 +159,12 @@ def test_columns_that_take_no_nulls_stay_so(spark: SparkSession, lake: ab.Reposi
     ],
 )
 def test_a_wrong_type_names_the_column_the_expected_and_the_found(
-    spark: SparkSession, typed: ab.Repository, write: Write, column: str, said: str
+    spark: SparkSession, typed: ab.Repository, write: Write, column: str, message: str
 ) -> None:
     head = typed.head_commit_id_for_branch("main")
     with pytest.raises(SchemaMismatchError) as caught, spark_errors():
         write(spark.sql(f"SELECT 9L AS id, {column}"), typed, "s.typed")
-    assert said in caught.value.problem
+    assert message in caught.value.problem
     assert typed.head_commit_id_for_branch("main") == head
 
 

@@ -143,7 +143,7 @@ def test_a_job_that_is_cancelled_publishes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("sql", "given", "kind", "said"),
+    ("sql", "given", "kind", "message"),
     [
         ("SELECT 5L AS id, 'x' AS v", {}, KeyConflictError, "for example {'id': 5}"),
         slow("SELECT 200L AS id, 'x' AS v UNION ALL SELECT 200L, 'y'", {}, KeyConflictError, "more than once"),
@@ -172,12 +172,12 @@ def test_what_cannot_be_written_changes_nothing(
     sql: str,
     given: dict[str, str],
     kind: type[ab.AnabranchError],
-    said: str,
+    message: str,
 ) -> None:
     head = lake.head_commit_id_for_branch("main")
     with pytest.raises(kind) as caught, spark_errors():
         write(spark.sql(sql), lake, **given)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert lake.head_commit_id_for_branch("main") == head
 
 

@@ -22,7 +22,7 @@ from anabranch.storage.options import client_settings, lance_options, redact
 from tests.conftest import Location
 
 SECRET = "love/lace+secret"  # noqa: S105
-NOBODY_LISTENS = {
+CLOSED_PORT = {
     "aws_endpoint": "http://127.0.0.1:9",
     "aws_access_key_id": "ada-access",
     "aws_secret_access_key": SECRET,
@@ -81,14 +81,14 @@ def test_one_spelling_serves_lance_and_the_store(location: Location, spelling: s
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_an_unreachable_endpoint_is_worth_another_try(request_name: str) -> None:
     with pytest.raises(StorageUnavailableError, match=r"'s3://lake/a.* cannot be reached") as failure:
-        REQUESTS[request_name](open_store("s3://lake/a", NOBODY_LISTENS))
+        REQUESTS[request_name](open_store("s3://lake/a", CLOSED_PORT))
     assert failure.value.retryable
     assert "check the endpoint" in failure.value.hint
 
 
 def test_an_endpoint_unreachable_for_lance_is_the_same_error() -> None:
     with pytest.raises(StorageUnavailableError) as failure:
-        Home.at("s3://lake/t.lance", NOBODY_LISTENS).open()
+        Home.at("s3://lake/t.lance", CLOSED_PORT).open()
     assert SECRET not in whole_story(failure.value)
 
 
@@ -127,23 +127,23 @@ def test_a_wrong_secret_is_not_shown_by_lance_either(s3_options: dict[str, str])
         ("gs://lake", {"google_service_account": "/no/such/file"}, "gs://lake"),
         (
             "s3://lake",
-            {**NOBODY_LISTENS, "aws_endpoint": "127.0.0.1:9"},
+            {**CLOSED_PORT, "aws_endpoint": "127.0.0.1:9"},
             "'aws_endpoint' must be a URL, got '127.0.0.1:9'",
         ),
-        ("s3://lake", {**NOBODY_LISTENS, "aws_endpoint": f"ada:{SECRET}@127.0.0.1:9"}, "'aws_endpoint' must be a URL"),
+        ("s3://lake", {**CLOSED_PORT, "aws_endpoint": f"ada:{SECRET}@127.0.0.1:9"}, "'aws_endpoint' must be a URL"),
         (
             "s3://lake",
-            {**NOBODY_LISTENS, "client_max_retries": "many"},
+            {**CLOSED_PORT, "client_max_retries": "many"},
             "'client_max_retries' must be an integer, got 'many'",
         ),
         (
             "s3://lake",
-            {**NOBODY_LISTENS, "client_retry_timeout": "-1"},
+            {**CLOSED_PORT, "client_retry_timeout": "-1"},
             "'client_retry_timeout' must be an integer, got '-1'",
         ),
-        ("s3://lake", {**NOBODY_LISTENS, "allow_http": True}, "'allow_http' must be a string, got bool"),
-        ("s3://lake", {**NOBODY_LISTENS, "request_timeout": "soon"}, 'failed to parse "soon"'),
-        ("s3://lake", {**NOBODY_LISTENS, "connect_timeout": "soon"}, 'failed to parse "soon"'),
+        ("s3://lake", {**CLOSED_PORT, "allow_http": True}, "'allow_http' must be a string, got bool"),
+        ("s3://lake", {**CLOSED_PORT, "request_timeout": "soon"}, 'failed to parse "soon"'),
+        ("s3://lake", {**CLOSED_PORT, "connect_timeout": "soon"}, 'failed to parse "soon"'),
     ],
 )
 def test_a_wrong_option_is_named_when_the_store_is_used(uri: str, options: dict[str, str], problem: str) -> None:
@@ -192,8 +192,8 @@ def assert_keeps_secrets(text: str, options: dict[str, str]) -> None:
 
 
 def test_nothing_that_holds_options_shows_them() -> None:
-    store, home = open_store("s3://lake", NOBODY_LISTENS), Home.at("s3://lake", NOBODY_LISTENS)
-    for value in (store, home, client_settings(NOBODY_LISTENS)):
+    store, home = open_store("s3://lake", CLOSED_PORT), Home.at("s3://lake", CLOSED_PORT)
+    for value in (store, home, client_settings(CLOSED_PORT)):
         assert SECRET not in repr(value) + str(value)
 
 

@@ -15,8 +15,8 @@ def test_results_are_in_order() -> None:
 
 
 def test_requests_run_at_the_same_time() -> None:
-    everyone = threading.Barrier(8, timeout=60)
-    in_parallel(lambda _: everyone.wait(), range(8))
+    all_threads = threading.Barrier(8, timeout=60)
+    in_parallel(lambda _: all_threads.wait(), range(8))
 
 
 def test_nested_calls_do_not_wait_for_free_threads() -> None:

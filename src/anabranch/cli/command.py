@@ -1,4 +1,4 @@
-"""How a command is declared: its examples, the options that many commands share, and the answer that it returns.
+"""Declare commands: their examples, the options that many commands share, and the answers that they return.
 
 `@command(app, "create", "tag create v1.0", on=WRITES)` adds a function to an app. The function gets a `Here` first: the
 repository, opened when it is first used, and the output. The shared options of the command are declared here once, and
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from anabranch.repo.snapshot import Snapshot
 
 _PANEL = "Common options"
-# How Typer shows the smallest value of a number: "[default: 20; x>=1]". A reader cannot know what x is.
+# The form in which Typer shows the smallest value of a number: "[default: 20; x>=1]". Users do not know x.
 _RANGE = re.compile(r"  \[x>=\d+\]|; x>=\d+(?=\])")
 
 Shared = Literal["branch", "repo", "actor", "storage_option", "as_json"]
@@ -81,7 +81,7 @@ class _SharedOptions:
 
 READS: tuple[Shared, ...] = ("repo", "storage_option", "as_json")
 WRITES: tuple[Shared, ...] = ("repo", "actor", "storage_option", "as_json")
-# Of a command that reads the current branch, or makes a commit on it.
+# The options of a command that reads the current branch, or commits to it.
 READS_BRANCH: tuple[Shared, ...] = ("branch", *READS)
 COMMITS: tuple[Shared, ...] = ("branch", *WRITES)
 # A repository that does not exist yet, a dataset that is named by its address, and a service with a folder of its own.
@@ -91,7 +91,7 @@ SERVICE: tuple[Shared, ...] = ("as_json",)
 
 
 class Here:
-    """What a command works with: the repository and branch that its options choose, and its output."""
+    """The context of a command: the repository and branch of its options, and its output."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
@@ -121,12 +121,12 @@ class Here:
         )
 
     def describe_interruption(self) -> str:
-        """Return what Ctrl-C left: usually nothing, but a commit may have been published just before."""
+        """Return a message about the state after Ctrl-C: a commit may have been published just before."""
         # The cached property is not there if no repository was opened. Nothing was committed then, and reading the
         # property would open one.
         if "repository" in self.__dict__:
             newest = next(iter(self.repository.iter_graph()), None)
-            # It may also be a commit of another writer, so the message asks to check the log.
+            # The commit may also be of another writer, so the message asks to check the log.
             if newest is not None and newest.created_at >= self._begun_at:
                 return f"interrupted; {newest.branch} was at {short_id(newest.id)} already, check the log"
         return "interrupted; nothing was committed"
@@ -160,7 +160,7 @@ class Here:
 
     @contextmanager
     def explaining(self, named: Collection[object]) -> Iterator[None]:
-        """Add to an error where the missing repository or branch was named, if not in the command itself.
+        """Add the origin of the name of a missing repository or branch to an error, if it is not the command itself.
 
         `named` are the values that the command was given.
         """
@@ -205,14 +205,14 @@ _OTHER = object()
 
 def _with_plain_values(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
-        # Where Typer keeps its own conversion, once it has made one.
+        # The attribute in which Typer keeps its own conversion.
         if getattr(parameter, "_runtime_param", _OTHER) is None:
             parameter._runtime_param = _PlainValues(parameter)
     return parameters
 
 
 class _PlainValues:
-    """Stands in for Typer's conversion of one parameter until there is a value that is not plain."""
+    """Replaces Typer's conversion of one parameter until a value is not plain."""
 
     def __init__(self, parameter: Any) -> None:
         self._parameter = parameter
@@ -221,13 +221,13 @@ class _PlainValues:
         found = _convert(value, self._parameter)
         if found is not _OTHER:
             return found
-        # Typer makes its own conversion only while this is None.
+        # Typer makes its own conversion only if this is None.
         self._parameter._runtime_param = None
         return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
 def _convert(value: Any, parameter: Any) -> Any:
-    """Return a value as Typer would, or `_OTHER` if it is not plain."""
+    """Convert a value like Typer, or return `_OTHER` if it is not plain."""
     described = parameter.type_descriptor
     if value is None:
         return () if parameter.nargs == -1 or getattr(parameter, "multiple", False) else None
@@ -335,7 +335,7 @@ def group(*, help: str | None = None, cls: type[TyperGroup] = PlainGroup) -> typ
 
 
 def add_group(app: typer.Typer, name: str, *, help: str, otherwise: str | None = None) -> typer.Typer:  # noqa: A002
-    """Add a group of commands that lists without a command. `otherwise` is the one to suggest for other words."""
+    """Add a group that lists if no command is given. `otherwise` is the command to suggest for other words."""
     made = group(help=help, cls=type(f"_{name}", (ListGroup,), {"otherwise": otherwise}))
     app.add_typer(made, name=name)
     return made

@@ -1,4 +1,4 @@
-"""What a shell completes: branches, tags, tables and columns of the repository that a command line names.
+"""Complete branches, tags, tables and columns of the repository of a command line for a shell.
 
 A parameter is completed by its metavar: every TABLE by the names of tables, every BRANCH by those of branches. Nothing
 here loads Lance, and nothing is printed on an error, since it would appear in the line that is being typed.
@@ -14,7 +14,7 @@ from anabranch.errors import AnabranchError
 if TYPE_CHECKING:
     from anabranch.repo.repository import Repository
 
-# Set by the script in the shell: which shell wants to know what.
+# Variables of the script in the shell: the shell, and its request.
 _COMPLETE_VARIABLE = "_ANABRANCH_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 # A longer list takes long to read, and does not help.
@@ -25,7 +25,7 @@ OpenRepository = Callable[[Any], "Repository"]
 
 
 def prepare_completion() -> None:
-    """Let Typer answer if a shell asks for completions."""
+    """Prepare Typer to answer if a shell requests completions."""
     if _COMPLETE_VARIABLE in os.environ:
         _typer_completion().completion_init()
 
@@ -35,7 +35,7 @@ def completion_script(shell: str) -> str:
 
 
 def install_script(shell: str) -> str:
-    """Write the script where the shell finds it, and let the shell load it. Return the path of the script."""
+    """Install the script in the configuration of the shell. Return the path of the script."""
     _, path = _typer_completion().install(**_settings(shell))
     return str(path)
 
@@ -49,7 +49,7 @@ def _typer_completion() -> Any:
 
 
 def add_completion(info: Any, open_repository: OpenRepository | None) -> None:
-    """Let an argument or option be completed by its metavar, if that names something of a repository.
+    """Complete an argument or option by its metavar, if that names something of a repository.
 
     `open_repository` opens the repository that the parameters of a command line name, None for other commands.
     """
@@ -94,7 +94,7 @@ def _complete_from(find: Complete, open_repository: OpenRepository) -> Callable[
 
 
 def _branches(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[str]:
-    """Return the branches that a command is about: a deleted one is all that can be restored."""
+    """Return the branches for a command. For a restore, these are the deleted ones."""
     is_deleted = ctx.info_name == "restore"
     return [branch.name for branch in repository.branch_list(prefix=incomplete, limit=_MOST, deleted=is_deleted)]
 
@@ -126,7 +126,7 @@ def _columns(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[st
 
 
 def _ref_of(ctx: Any) -> str | None:
-    """Return the state that a command line is about, by --ref or --branch; None is the current branch."""
+    """Return the ref of a command line, from --ref or --branch. None is the current branch."""
     found = ctx.params.get("ref") or ctx.params.get("branch")
     return found if isinstance(found, str) else None
 

@@ -49,7 +49,7 @@ _MODULES: dict[str, str] = {
     "table": "table lineage schema",
 }
 
-# Words of git and of older versions, and what to use here.
+# Commands of git and of older versions, and their replacements.
 INSTEAD: dict[str, str] = {
     "add": "there is no staging area: 'anabranch load' and 'anabranch row insert' change a table and commit at once",
     "checkout": "use 'anabranch switch BRANCH', or read an older state with --ref, such as"
@@ -78,7 +78,7 @@ INSTEAD: dict[str, str] = {
     "update": "use 'anabranch row update TABLE'",
 }
 
-# Options of git, of older versions and of other commands, and what to use here. The value of the option replaces
+# Options of git, of older versions and of other commands, and their replacements. The value of the option replaces
 # {value}, and the argument of the command {argument}.
 _OPTION_INSTEAD: dict[tuple[str, str], str] = {
     ("branch list", "-d"): "use 'anabranch branch delete {value}'",
@@ -103,14 +103,14 @@ _EXTRA = re.compile(r"unexpected extra argument\(s\) \((.+)\)")
 
 
 def _hint_for_extra(message: str, context: Any) -> str | None:
-    """Return the option to use for an argument too many, or None. `message` is the error about it."""
+    """Return the option to use for an extra argument, or None. `message` is the error about it."""
     found = _EXTRA.search(message)
     option = _OPTION_FOR_EXTRA.get(context.command_path.partition(" ")[2])
     return None if found is None or option is None else f"use {option} {shell_text(found[1])}"
 
 
 def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | None:
-    """Return what to use instead of an option that a command does not have, or None. `words` is the command line."""
+    """Return the hint for an option that a command does not have, or None. `words` is the command line."""
     known = {each for parameter in context.command.params for each in parameter.opts}
     hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option))
     if hint is None and option in ("--branch", "-b") and "--ref" in known:
@@ -175,7 +175,7 @@ class _App(PlainGroup):
     ) -> Any:
         prepare_completion()
         given = list(sys.argv[1:] if args is None else args)
-        # Also for errors in the arguments themselves, before any command has read them.
+        # Set for errors in the arguments, too, before a command has read them.
         output = Output(as_json="--json" in given)
         try:
             with collect_warnings() as warnings, _showing(warnings):
@@ -218,7 +218,7 @@ class _App(PlainGroup):
 
 @contextmanager
 def _showing(warnings: list[str]) -> Iterator[None]:
-    """Show on stderr what a command warned of, whether it succeeds or fails."""
+    """Show the warnings of a command on stderr, whether it succeeds or fails."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The options of the commands that merge, and plans and conflicts as people see them."""
+"""The options of the commands that merge, and the display of plans and conflicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -108,7 +108,7 @@ class ReplayOptions(MergeOptions):
 
 
 _MOST_SHOWN = 10
-# The columns of a conflict's values, in the colours that a diff has for what went and what came.
+# The columns of a conflict's values, in the colours of a diff for old and new values.
 _STYLES = (None, "red", None, None, "dim", "green", "yellow", None)
 
 
@@ -139,7 +139,7 @@ def _read_text(path: Path, what: str, *, hint: str) -> str:
 
 
 def gap_notes(gaps: "Sequence[StrategyGap]") -> list[str]:
-    """Return what a strategy does not decide, and what to do instead, a line for each table."""
+    """Return a line for each table with conflicts that the strategy does not decide, and the next step."""
     from anabranch.repo.merge.plan import gap_text
 
     return [f"note: {gap_text(gap)}" for gap in gaps]
@@ -147,7 +147,7 @@ def gap_notes(gaps: "Sequence[StrategyGap]") -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:
-    """What the source and the target of a conflict are, for the headers of a table."""
+    """The names of the source and the target of a conflict, for the headers of a table."""
 
     source: str
     target: str
@@ -179,7 +179,7 @@ class NamedConflictError(MergeConflictError):
 
 @contextmanager
 def naming(sides: Sides) -> Iterator[None]:
-    """Add the names of the sides, and what to do about conflicts that the strategy does not decide."""
+    """Add the names of the sides, and hints for conflicts that the strategy does not decide."""
     try:
         yield
     except MergeConflictError as err:
@@ -265,7 +265,7 @@ def _counts(table: "TablePlan") -> tuple[int, int, int, int]:
 
 
 def _column_changes(table: "TablePlan") -> str | None:
-    signs = (
+    marks = (
         ("+", table.added_columns),
         ("-", table.dropped_columns),
         ("~", table.altered_columns),
@@ -273,7 +273,7 @@ def _column_changes(table: "TablePlan") -> str | None:
         ("-index ", table.dropped_indices),
         ("?index ", table.wanted_indices),
     )
-    return " ".join(f"{sign}{column}" for sign, names in signs for column in names) or None
+    return " ".join(f"{mark}{column}" for mark, names in marks for column in names) or None
 
 
 def replay_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]:

@@ -39,13 +39,13 @@ from anabranch.json_values import json_value
 if TYPE_CHECKING:
     from anabranch.storage.requests import OnProgress, Progress
 
-# What a bar shows: the steps of a command, or the rows of a load or an export, with the bytes of files that are read.
+# The progress of a bar: steps of a command, or rows of a load or an export, with the bytes of read files.
 Counted = Literal["steps", "rows", "bytes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line for people, in a colour where someone watches; `more` are further pieces, each in its own."""
+    """A line for people, coloured in a terminal; `more` are further pieces, each with its own colour."""
 
     text: str
     colour: str | None = None
@@ -75,7 +75,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorView:
-    """What is shown of an error; `details` are what programs get of it beside, `tables` what people do."""
+    """The display of an error: additional `details` for programs, and `tables` for people."""
 
     code: str
     message: str
@@ -134,7 +134,7 @@ def print_stream(output: Output, what: str, texts: Iterator[str]) -> None:
     """Print text that may be larger than the memory, piece by piece."""
     with output.progress(what):
         first = next(texts, "")
-        # In a file the text does not mix with the bar, so that the bar can stay until the end.
+        # Output to a file does not mix with the bar, which can stay until the end.
         if not sys.stdout.isatty():
             typer.echo(first, nl=False)
             for text in texts:
@@ -185,7 +185,7 @@ EXIT_CODES: dict[type[AnabranchError], int] = {
 }
 
 
-# What `anabranch help exit-codes` shows.
+# The text of `anabranch help exit-codes`.
 MEANINGS: dict[int, str] = {
     0: "success",
     GENERAL: "another error, or a negative result: diff --exit-code found differences, doctor found problems",
@@ -369,7 +369,7 @@ COMPUTED: dict[str, Mapping[str, Callable[[Any], object]]] = {
 
 
 def document_of(value: Any) -> Any:
-    """Return a value of the library, or anything that contains such values, as JSON has it."""
+    """Return a value of the library, or a container of such values, in JSON form."""
     if isinstance(value, Mapping):
         return {str(key.value if isinstance(key, Enum) else key): document_of(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -119,7 +119,7 @@ def _fit(columns: Sequence[Sequence[str]], natural: Sequence[int], room: int) ->
 
 
 def _shrink(widths: list[int], floors: Sequence[int], excess: int) -> list[int]:
-    """Make the widest column narrower that is not at its floor yet, again and again."""
+    """Repeatedly narrow the widest column that is not at its minimum yet."""
     for _ in range(excess):
         at = max((index for index in range(len(widths)) if widths[index] > floors[index]), key=lambda i: widths[i])
         widths[at] -= 1
@@ -249,7 +249,7 @@ def size_text(snapshot: "Snapshot") -> str:
 
 
 def list_columns(schema: Any) -> list[dict[str, object]]:
-    """Return the columns of an Arrow schema as a document has them."""
+    """Return the columns of an Arrow schema for a document."""
     return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
 
 
@@ -288,7 +288,7 @@ def never_changed(table: str, ref: str, known: Iterable[str]) -> TableNotFoundEr
     return TableNotFoundError(f"no commit of '{ref}' changed a table '{table}'", hint=hint)
 
 
-# Embeddings and the like: what is left out is in --json and --csv.
+# For example embeddings. The full values are in --json and --csv.
 _MOST_ITEMS = 8
 _MOST_BYTES = 16
 

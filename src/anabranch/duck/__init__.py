@@ -1,1 +1,1 @@
-"""The in-process engine: DuckDB, for interactive work that must not wait for anything bigger."""
+"""The in-process engine: DuckDB, for interactive work that must not wait for Spark."""

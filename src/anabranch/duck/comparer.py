@@ -25,7 +25,7 @@ def default_comparer() -> "DuckComparer":
 
 @functools.cache
 def single_comparer() -> "DuckComparer":
-    """A comparer for one of many processes that share a machine."""
+    """Return a comparer for one of many processes that share a machine."""
     return DuckComparer(Database(threads=1))
 
 
@@ -108,9 +108,9 @@ class DuckComparer:
 
 
 def _hashable(columns: Sequence[Column]) -> list[str] | None:
-    """What is hashed of a column on each side; None if values that count as equal could have different hashes.
+    """Return the SQL to hash a column on each side. None if equal values could have different hashes.
 
-    Where types differ, numbers may be rounded before they are compared, and the texts of moments need not be the same.
+    If types differ, numbers may be rounded before they are compared, and the texts of equal times may differ.
     """
     kinds, given = [column.kind for column in columns], [column.given for column in columns]
     # DuckDB holds durations as numbers, which are different for equal durations in different units.
@@ -127,13 +127,13 @@ def _hashable(columns: Sequence[Column]) -> list[str] | None:
 
 
 def _change(older: Side, newer: Side) -> str:
-    """The number of the change of a row, as SQL."""
+    """Return the SQL of the number of a row's change."""
     both = f"{older.is_there} AND {newer.is_there}"
     return f"CASE WHEN {both} THEN {_UPDATED} WHEN {newer.is_there} THEN {_INSERTED} ELSE {_DELETED} END"
 
 
 def _numbers(conditions: Sequence[str]) -> str:
-    """The numbers of the conditions that are true, as SQL."""
+    """Return the SQL of the numbers of the conditions that are true."""
     chosen = [f"CASE WHEN {condition} THEN {number} END" for number, condition in enumerate(conditions)]
     return f"[x FOR x IN [{', '.join(chosen) or 'NULL'}] IF x IS NOT NULL]::INTEGER[]"
 
@@ -176,7 +176,7 @@ class _Comparison:
         return f"SELECT {', '.join(asked)} FROM {self.match(connection)} WHERE {self._condition}"  # noqa: S608 - names are numbers here
 
     def leaving(self, side: Side) -> str:
-        """The rows of a side that were not cancelled, if rows have no key."""
+        """Return the rows of a side that were not cancelled, if rows have no key."""
         asked = [*side.columns, f"{side.alias}.row_id"]
         return f"SELECT {', '.join(asked)} FROM left_{side.alias} {side.alias}"  # noqa: S608 - as above
 
@@ -191,7 +191,7 @@ class _Comparison:
     def _cancel(self, connection: duckdb.DuckDBPyConnection) -> str:
         """Remove the rows that both sides have, as often as both have them. The rest is matched by row ids.
 
-        Rows that are equal and have one id go first: of several equal rows, the one that changed is left.
+        Equal rows with one id are removed first: of several equal rows, the changed one is left.
         """
         same = " AND ".join(pair.is_same for pair in self._pairs) or "true"
         by_id = "o.row_id = n.row_id" if self._has_row_ids else "false"
@@ -213,7 +213,7 @@ class _Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """A column of a merge as pairs: what each side did to it, and how they differ."""
+    """A column of a merge as pairs: the changes of each side, and the difference between both sides."""
 
     triple: ColumnTriple
     by_source: Pair
@@ -226,15 +226,14 @@ class _Compared:
 
     @property
     def is_given(self) -> str:
-        """The condition that the source has a value of its own in a row."""
+        """Return the condition that the source has a value of its own in a row."""
         return "true" if self.triple.is_filled else self.by_source.differs
 
 
 class _Merge:
     """The rows that both sides of a merge changed.
 
-    The base's rows are there twice: `o` are those that the source may have changed into `n`, `p` those that the target
-    may have changed into `q`.
+    The rows of the base are used twice: the source may have changed `o` to `n`, and the target `p` to `q`.
     """
 
     def __init__(self, merge: RowMerge) -> None:
@@ -333,7 +332,7 @@ class _Merge:
         )
 
     def _took(self, column: _Compared) -> str:
-        """Whether the source gave a column a value that the target does not have."""
+        """Return the condition that the source gave a column a value that the target does not have."""
         if column.triple.source is None:
             return "false"
         if not column.is_of_both:

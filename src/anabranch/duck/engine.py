@@ -43,10 +43,10 @@ _SETTINGS = {
 
 
 class Database:
-    """One DuckDB in memory for all queries, which so share its threads and memory; opening one takes 25 ms.
+    """One DuckDB in memory for all queries, which share its threads and memory. Opening one takes 25 ms.
 
-    It has no files, no network, no extensions beside its own, and its settings cannot be changed any more. It uses at
-    most eight threads and half of what DuckDB takes by default, which is 80% of the memory there is.
+    It has no access to files or the network, only its built-in extensions, and fixed settings. It uses at most eight
+    threads and 40% of the memory, half of DuckDB's default.
     """
 
     def __init__(self, *, threads: int = _MOST_THREADS) -> None:
@@ -63,7 +63,7 @@ class Database:
             return Session(self._connection, name=f"query {next(self._names)}", timeout=timeout)
 
     def forget(self) -> None:
-        """Open another one next time: this one has failed for good."""
+        """Open a new database next time: the present one failed permanently."""
         with self._lock:
             self._connection = None
 
@@ -75,7 +75,7 @@ def _connect(*, threads: int) -> duckdb.DuckDBPyConnection:
     size = connection.execute("SELECT current_setting('memory_limit')").fetchone()
     amount, unit = str(size[0] if size else "4 GiB").split()
     connection.execute(f"SET GLOBAL memory_limit = '{float(amount) / 2} {unit}'")
-    # Last: from here on no statement can undo a setting above.
+    # Locked last: after this, no statement can change a setting above.
     connection.execute("SET GLOBAL lock_configuration = true")
     return connection
 
@@ -98,7 +98,7 @@ class Session:
             threading.Thread(target=self._interrupt_later, args=[timeout], daemon=True).start()
 
     def _interrupt_later(self, seconds: float) -> None:
-        """Interrupt the query after some time, again and again: an interrupt between two commands has no effect."""
+        """Interrupt the query after some time, repeatedly: an interrupt between two commands has no effect."""
         if self._is_closed.wait(seconds):
             return
         self.is_late = True
@@ -113,7 +113,7 @@ class Session:
         """Make a view of each source, and return the spelling of each."""
         names: dict[int, str] = {}
         commands = []
-        # No filter gets past an expression, not even one of a join.
+        # DuckDB pushes no filter through an expression, not even that of a join.
         columns = "*" if push_filters else "CASE WHEN COLUMNS(*) IS NULL THEN NULL ELSE COLUMNS(*) END"
         for number, source in enumerate(sources):
             # The same table several times in one statement is read through one view.
@@ -136,7 +136,7 @@ class Session:
         try:
             self.connection.register(name, source.rows)
         except duckdb.NotImplementedException:
-            # DuckDB names the type and not the column, so each column is tried alone.
+            # DuckDB names the type and not the column, so try each column alone.
             for field in source.rows.schema:
                 self._check_type(field, source)
             raise
@@ -152,7 +152,7 @@ class Session:
             ) from None
 
     def close(self) -> None:
-        """End the query, whatever its state is, and detach its catalogs."""
+        """End the query in any state, and detach its catalogs."""
         self._is_closed.set()
         self.connection.close()
         if self._catalogs:
@@ -172,27 +172,27 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("Out of Memory Error", "select fewer rows or columns, or aggregate them"),
     ("Permission Error", "SQL here reads tables of the repository only"),
 )
-# A name that does not exist, and those that DuckDB offers instead, whether they are like it or not.
+# A name that does not exist, and DuckDB's suggestions, which need not be similar.
 _UNKNOWN = re.compile(r'Referenced column "([^"]+)" not found')
 _CANDIDATES = re.compile(r'"([^"]+)"')
 
 
 def is_fatal(error: Exception) -> bool:
-    """Whether the database is of no use any more."""
+    """Return whether the database can no longer be used."""
     return isinstance(error, duckdb.FatalException | duckdb.InternalException)
 
 
 def is_about_pushing(error: Exception) -> bool:
-    """Whether DuckDB failed to put a filter into Arrow's words, as with times of nanoseconds and large numbers."""
-    said = str(error)
-    return "Filter Pushdown" in said or "Pushdown Filter" in said or "OverflowError" in said
+    """Return whether DuckDB failed to convert a filter to Arrow, as for times of nanoseconds and large numbers."""
+    message = str(error)
+    return "Filter Pushdown" in message or "Pushdown Filter" in message or "OverflowError" in message
 
 
-def translate(said: str, sql: str = "") -> AnabranchError:
+def translate(message: str, sql: str = "") -> AnabranchError:
     """Return the error for a message of DuckDB about a statement."""
-    # What DuckDB proposes for too little memory is settings, which a statement cannot change here.
+    # Omit DuckDB's hints for too little memory: they are settings, which a statement cannot change here.
     ends = ("\n\nLINE ", "\n\nAt:", "\n\nPossible solutions:")
-    problem = " ".join(min((said.partition(end)[0] for end in ends), key=len).split())
+    problem = " ".join(min((message.partition(end)[0] for end in ends), key=len).split())
     hint = next((hint for start, hint in _HINTS if problem.startswith(start)), "correct the SQL")
     if unknown := _UNKNOWN.search(problem):
         name = unknown[1]
@@ -207,12 +207,12 @@ _ROWS_PER_BATCH = 65_536
 
 @functools.cache
 def default_engine() -> "DuckEngine":
-    """The engine of this process."""
+    """Return the engine of this process."""
     return DuckEngine(Database())
 
 
 class DuckEngine:
-    """Answers SQL; may be used from many threads."""
+    """Runs SQL. It may be used from many threads."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -229,9 +229,9 @@ class DuckEngine:
         batch_rows: int | None = None,
         replaced: Mapping[str, pa.Table] | None = None,
     ) -> pa.RecordBatchReader:
-        """Answer one statement. `replaced` are rows to read instead of those of a table, by its key.
+        """Run one statement. `replaced` are rows to read instead of those of a table, by its key.
 
-        A timeout in seconds stops the statement, also while its answer is read. `batch_rows` is the maximum number of
+        A timeout in seconds stops the statement, also while its result is read. `batch_rows` is the maximum number of
         rows of a batch.
         """
         _check(sql, params, timeout)
@@ -261,7 +261,7 @@ class DuckEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One statement on its way through one session."""
+    """The run of one statement in one session."""
 
     database: Database
     session: Session
@@ -271,7 +271,7 @@ class _Run:
     batch_rows: int
 
     def begin(self) -> pa.RecordBatchReader:
-        """Begin with filters pushed down; if one of them cannot be, DuckDB applies them all."""
+        """Begin with filters pushed down. If that fails for one of them, DuckDB applies all of them."""
         try:
             return self._begin(push_filters=True)
         except DUCK_ERRORS as err:
@@ -321,10 +321,10 @@ class _Run:
         # After an internal error DuckDB refuses every further query, of all sessions.
         if is_fatal(error):
             self.database.forget()
-        said = str(error)
+        message = str(error)
         for catalog in self.session.catalogs:
-            said = said.replace(f"{quoted(catalog)}.", "")
-        return translate(said, self.statement.body.decode())
+            message = message.replace(f"{quoted(catalog)}.", "")
+        return translate(message, self.statement.body.decode())
 
 
 def _check(sql: Any, params: Any, timeout: Any) -> None:

@@ -10,7 +10,7 @@ from anabranch.errors import AnabranchError
 from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID
 from anabranch.repo.history.comparer import Rows, row_type
 
-# First match wins: what DuckDB does not know, or knows less exactly, and what replaces it there.
+# The first match counts: a type that DuckDB lacks or represents less exactly, and its replacement.
 _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
     (lambda kind: isinstance(kind, pa.BaseExtensionType), lambda kind: _plain_type(kind.storage_type)),
     (pa.types.is_null, lambda _: pa.int32()),
@@ -18,7 +18,7 @@ _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
     (pa.types.is_date64, lambda _: pa.int64()),
     (pa.types.is_duration, lambda _: pa.int64()),
     (pa.types.is_time32, lambda _: pa.time64("us")),
-    # Zones are the column's, not the values'; with one DuckDB knows no nanoseconds.
+    # A zone belongs to the column, not to its values. DuckDB has no nanoseconds with a zone.
     (pa.types.is_timestamp, lambda kind: pa.timestamp(kind.unit)),
     (pa.types.is_dictionary, lambda kind: _plain_type(kind.value_type)),
     (pa.types.is_fixed_size_binary, lambda _: pa.binary()),
@@ -27,13 +27,13 @@ _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
     (pa.types.is_fixed_size_list, lambda kind: pa.list_(_field(kind.value_field), kind.list_size)),
     (pa.types.is_large_list, lambda kind: pa.list_(_field(kind.value_field))),
     (pa.types.is_list, lambda kind: pa.list_(_field(kind.value_field))),
-    # DuckDB's own maps have each key once.
+    # DuckDB's own maps do not allow repeated keys.
     (pa.types.is_map, lambda kind: pa.list_(pa.struct([_field(kind.key_field), _field(kind.item_field)]))),
 )
 
 
 def held_type(kind: pa.DataType) -> pa.DataType:
-    """The type that DuckDB is to hold values of another type as."""
+    """Return the type in which DuckDB stores values of a type."""
     # DuckDB does not distinguish fields of a struct whose names differ in case only.
     return _with_names(_plain_type(kind), like=None)
 
@@ -47,7 +47,7 @@ def held(array: pa.Array) -> pa.Array:
 
 
 def restored(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values in the type they came from."""
+    """Return the values in their original type."""
     if array.type == kind:
         return array
     if pa.types.is_nested(array.type):
@@ -60,7 +60,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _with_names(kind: pa.DataType, *, like: pa.DataType | None) -> pa.DataType:
-    """The type with the names that the parts of structs have in another one, or else with numbers for names."""
+    """Return the type with the names of struct fields from another type, or by default with numbers as names."""
     if pa.types.is_struct(kind):
         numbers = range(kind.num_fields)
         names = [str(number) if like is None else like.field(number).name for number in numbers]
@@ -95,7 +95,7 @@ def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _holds_uncastable(kind: pa.DataType) -> bool:
-    """Whether there is a type inside that Arrow casts nothing to, or something that is never null."""
+    """Return whether a type contains a type to which Arrow cannot cast, or a part that is never null."""
     if pa.types.is_null(kind) or pa.types.is_map(kind):
         return True
     inside = [kind.field(number) for number in range(kind.num_fields)]
@@ -114,7 +114,7 @@ _NANOSECONDS = {"day": 86_400_000_000_000, "s": 1_000_000_000, "ms": 1_000_000, 
 class Column:
     """A column of one side by its position, because SQL does not distinguish names by case.
 
-    `kind` is the type that DuckDB holds, `given` the one of the table.
+    `kind` is the type in DuckDB, `given` that of the table.
     """
 
     sql: str
@@ -123,20 +123,20 @@ class Column:
 
     @property
     def text(self) -> str:
-        """Its values as text; of numbers without what is behind the point, if that is nothing."""
+        """Return its values as text. Numbers without a fraction have no decimal point."""
         text = f"CAST({self.sql} AS VARCHAR)"
         return f"regexp_replace({text}, '[.]0*$|([.][0-9]*[1-9])0+$', '\\1')" if _is_number(self.given) else text
 
     @property
     def nanoseconds(self) -> str:
-        """Its durations or dates as nanoseconds. DuckDB holds durations and `date64` as numbers in their own units."""
+        """Its durations or dates as nanoseconds. DuckDB stores durations and `date64` as numbers in their units."""
         unit = "day" if pa.types.is_date32(self.given) else "ms" if pa.types.is_date64(self.given) else self.given.unit
         number = f"({self.sql} - DATE '1970-01-01')" if unit == "day" else self.sql
         return f"({number}::HUGEINT * {_NANOSECONDS[unit]})"
 
     @property
     def moment(self) -> str:
-        """Its dates or timestamps as nanoseconds since 1970."""
+        """Return its dates or timestamps as nanoseconds since 1970."""
         if pa.types.is_date(self.given):
             return self.nanoseconds
         function, factor = ("epoch_ns", 1) if self.given.unit == "ns" else ("epoch_us", _NANOSECONDS["us"])
@@ -145,14 +145,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A column on both sides; on a side that does not have it, it is null."""
+    """A column on both sides. It is null on a side that lacks it."""
 
     older: Column | None
     newer: Column | None
 
     @property
     def differs(self) -> str:
-        """Whether the values differ; nulls and NaNs are equal to themselves."""
+        """Return the condition that the values differ. Nulls and NaNs are equal to themselves."""
         return "({} IS DISTINCT FROM {})".format(*self._operands())
 
     @property
@@ -167,7 +167,7 @@ class Pair:
 
 
 def is_same_key(ones: Sequence[Column | None], other: Column | None) -> str:
-    """Whether a key column has the value of the first of others that is not null. A side without rows has no column."""
+    """Compare a key column with the first non-null value of others. A side without rows has no column."""
     known = [column for column in ones if column is not None]
     if other is None or not known:
         return "false"
@@ -176,7 +176,7 @@ def is_same_key(ones: Sequence[Column | None], other: Column | None) -> str:
 
 
 def _comparable(columns: Sequence[Column]) -> list[str]:
-    """Columns as SQL can compare them: where types differ, text is what every value can be made without an error."""
+    """Return columns in a form that SQL can compare: as text if their types differ, which never fails."""
     kinds, given = [column.kind for column in columns], [column.given for column in columns]
     if all(map(pa.types.is_duration, given)) and len({kind.unit for kind in given}) > 1:
         return [column.nanoseconds for column in columns]
@@ -221,7 +221,7 @@ class Side:
         connection.register(f"given_{self.alias}", reader)
 
     def rows(self, values: Sequence[pa.Array], *, are_missing: pa.Array) -> pa.Array:
-        """The rows that DuckDB found on this side."""
+        """Return the rows that DuckDB found on this side."""
         struct = row_type(self._side)
         if not values:
             return pa.nulls(len(are_missing), struct)
@@ -229,7 +229,7 @@ class Side:
         return pa.StructArray.from_arrays(arrays, fields=list(struct), mask=are_missing)
 
     def batch(self, values: Sequence[pa.Array], row_ids: pa.Array) -> pa.RecordBatch:
-        """Rows that DuckDB holds of this side, as they were read."""
+        """Return rows of this side that DuckDB stores, as they were read."""
         arrays = [restored(array, kind) for array, kind in zip(values, self.schema.types, strict=True)]
         return pa.record_batch([*arrays, row_ids], names=[*self.schema.names, ROW_ID])
 

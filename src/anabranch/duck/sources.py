@@ -47,17 +47,17 @@ _REFS = _schema("name kind commit_id")
 
 
 def _branches(repository: Repository, _: Snapshot) -> pa.Table:
-    """The branches, internal ones apart."""
+    """Return the branches without internal ones."""
     return _table_of(_BRANCHES, repository.branch_list())
 
 
 def _tables(_: Repository, snapshot: Snapshot) -> pa.Table:
-    """The tables of the ref."""
+    """Return the tables of the ref."""
     return pa.Table.from_pylist(_rows_of(snapshot), _TABLES)
 
 
 def _branch_tables(repository: Repository, _: Snapshot) -> pa.Table:
-    """The tables that a branch has made or written itself, so that it holds its own state of them."""
+    """Return the tables that a branch has created or changed, so that it has its own state of them."""
     rows: list[dict[str, Any]] = []
     for info in repository.branch_list():
         known, written = _rows_of(repository.snapshot_of(info.name)), EngineAccess(repository).list_written(info.name)
@@ -82,7 +82,7 @@ def _rows_of(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _commits(_: Repository, snapshot: Snapshot) -> pa.Table:
-    """The commits that led to the ref, newest first."""
+    """Return the commits in the history of the ref, newest first."""
     return _table_of(_COMMITS, snapshot.iter_commits(), commit_id="id", version="manifest_version", actor="actor_id")
 
 
@@ -91,7 +91,7 @@ def _tags(repository: Repository, _: Snapshot) -> pa.Table:
 
 
 def _refs(repository: Repository, _: Snapshot) -> pa.Table:
-    """Branches and tags in one."""
+    """Return branches and tags."""
     heads = [(info.name, "branch", info.head_commit_id) for info in repository.branch_list()]
     marks = [(info.name, "tag", info.commit_id) for info in repository.tag_list()]
     return pa.Table.from_pylist([dict(zip(_REFS.names, row, strict=True)) for row in [*heads, *marks]], _REFS)
@@ -101,7 +101,7 @@ def _table_of(schema: pa.Schema, values: Iterable[object], **attributes: str) ->
     """Return a row for each value. A column is the attribute of its name, or of the name given for it."""
     rows = [{name: getattr(value, attributes.get(name, name)) for name in schema.names} for value in values]
     for row in rows:
-        # Arrow makes a map of pairs only.
+        # Arrow makes a map only from pairs.
         row.update({name: [*found.items()] for name, found in row.items() if isinstance(found, Mapping)})
     return pa.Table.from_pylist(rows, schema)
 
@@ -118,15 +118,15 @@ SYSTEM_TABLES: Mapping[str, Callable[[Repository, Snapshot], pa.Table]] = Mappin
 )
 
 
-# What follows the name of a table for the commits that changed its rows, or its cells. No table key has a '$'.
+# The suffixes of a table name for the commits that changed its rows or cells. No table key has a '$'.
 _BLAME, _BLAME_CELLS = "$blame", "$blame_cells"
-# DuckDB keeps these schemas for itself.
+# Schemas that DuckDB reserves.
 _RESERVED = frozenset({"information_schema", "pg_catalog"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a view is made, and the rows it shows. The ref is that of the table itself, if the query gives one."""
+    """The position of a view, and its rows. The ref is that of the table itself, if the query names one."""
 
     ref: str | None
     schema: str
@@ -136,7 +136,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The table meant by a name: one of the repository, or one about it."""
+    """The table of a name: of the repository, or a system table."""
 
     bucket: str
     table: str
@@ -159,10 +159,10 @@ def find_sources(
     *,
     replaced: Mapping[str, pa.Table],
 ) -> list[Source]:
-    """Return the source of each use of a table, in order; the same one for each use of the same table.
+    """Return the source of each use of a table, in order. Uses of the same table have the same source.
 
     A table without a ref of its own that is in `replaced` shows those rows instead of its own.
-    A branch is looked up once per query, however often and in whichever form the query names it.
+    A branch is read once per query, even if the query names it several times in different forms.
     """
     snapshots = _Snapshots(repository, {} if snapshot is None else {str(Ref.parse(ref)): snapshot})
     found: dict[tuple[str | None, _Target], Source] = {}
@@ -176,7 +176,7 @@ def find_sources(
             while schema.lower() in _RESERVED or (use.ref, schema.lower(), target.table.lower()) in taken:
                 schema += " "  # SQL ignores case, table keys do not
             taken.add((use.ref, schema.lower(), target.table.lower()))
-            # Only the plain name of a table is replaced. Its state at another ref, and its history, are as they were.
+            # Only the plain name of a table is replaced. Its state at another ref and its history are not.
             is_own = use.ref is None and not target.is_system and not target.is_blame
             other = replaced.get(target.key) if is_own else None
             rows = _rows(target, repository, snapshots.get(asked), asked) if other is None else other
@@ -186,7 +186,7 @@ def find_sources(
 
 
 class _Snapshots:
-    """The snapshots of the refs that a query names. Each ref is looked up once."""
+    """The snapshots of the refs that a query names. Each ref is read once."""
 
     def __init__(self, repository: Repository, known: dict[str, Snapshot]) -> None:
         self._repository = repository
@@ -202,7 +202,7 @@ class _Snapshots:
         return self._known[name]
 
     def _look_back(self, ref: Ref) -> Snapshot:
-        """Count from the head that the query has seen: the branch may have moved since."""
+        """Count from the head that the query has read: the branch may have moved since."""
         start = replace(ref, name=self.get(ref.name).id)
         try:
             return self._repository.snapshot_of(str(start))
@@ -211,9 +211,9 @@ class _Snapshots:
 
 
 def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
-    """The table meant; the case need not be right if there is only one it can be."""
+    """Return the table of a name. Case matters only if several tables differ in case alone."""
     system = _Target(SYSTEM_BUCKET, use.table.lower(), is_system=True)
-    # Without a bucket: a name alone can only be a system table, because tables have two parts.
+    # A name without a bucket can only be a system table, because tables have two parts.
     if use.bucket is None and system.table in SYSTEM_TABLES:
         return system
     name, dollar, suffix = use.table.partition("$")
@@ -222,7 +222,7 @@ def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
         if not blamed.is_system:
             return replace(blamed, table=f"{blamed.table}${suffix.lower()}")
     wanted = use.table if use.bucket is None else f"{use.bucket}.{use.table}"
-    # The exact name wins, so that tables whose names differ only in case can both be read.
+    # The exact name has precedence, so that tables whose names differ only in case can both be read.
     like = [wanted] if wanted in snapshot else [key for key in snapshot if key.lower() == wanted.lower()]
     if len(like) > 1:
         raise InvalidExpressionError(f"table '{wanted}' may be {' or '.join(like)}", hint="write it in the right case")

@@ -1,7 +1,7 @@
-"""One read-only SQL statement, and the tables it names.
+"""Parse one read-only SQL statement, and find the tables that it names.
 
-DuckDB's own parser decides what is a statement, a table and a function, so nothing is parsed differently here and at
-execution. Only `AT 'ref'`, which DuckDB does not know, is removed before.
+DuckDB's own parser finds statements, tables and functions, so that parsing and execution agree. Only `AT 'ref'`, which
+DuckDB does not support, is removed before.
 """
 
 import json
@@ -24,10 +24,10 @@ _BEFORE_A_TABLE = frozenset({"FROM", "JOIN", ",", "(", "DESCRIBE", "SUMMARIZE", 
 
 
 def mark_refs(sql: str) -> str:
-    """Turn `sales.orders AT 'dev'` into `"sales AT dev".orders`, which any parser of SQL takes for a table."""
+    """Convert `sales.orders AT 'dev'` to `"sales AT dev".orders`, which any parser of SQL reads as a table."""
     if not _AT.search(sql):
         return sql
-    # The parser library takes a while to load, and most queries do without it.
+    # The parser library takes a while to load, and most queries do not need it.
     from sqlglot.dialects.duckdb import DuckDB
     from sqlglot.errors import TokenError
 
@@ -50,7 +50,7 @@ def mark_refs(sql: str) -> str:
 
 
 def _marked(before: list[str], ref: str) -> tuple[int, str]:
-    """Return how many of the words before AT name the table, and what to write instead of them."""
+    """Return the number of words before AT that name the table, and their replacement."""
     padded = ["", "", "", *before]
     if padded[-2] == ".":
         return 3, f"{quoted(unquoted(padded[-3]) + _MARK + ref)}.{padded[-1]}"
@@ -168,7 +168,7 @@ def _refusal(tree: Any, body: str) -> InvalidExpressionError:
         hint = _WRITES.get(word, "use SELECT, or a transaction to write")
         return InvalidExpressionError(f"{word} is not allowed: SQL here only reads", hint=hint)
     if "pivot" in body.lower():
-        # DuckDB would look for the values first, and make a type of them.
+        # DuckDB would read the values first, and make a type of them.
         return InvalidExpressionError("PIVOT needs its values", hint="list them: PIVOT t ON c IN ('a', 'b') USING ...")
     return InvalidExpressionError("there are several SQL statements", hint="give one SELECT")
 
@@ -186,8 +186,8 @@ def _hint_for(problem: str, body: str) -> str:
 
 
 def _iter_tables(tree: Any) -> Iterator[Any]:
-    """The nodes that name tables, apart from those that name a common table expression."""
-    # Each node comes with the names that expressions around and before it have taken.
+    """Yield the nodes that name tables, without names of common table expressions."""
+    # With each node, keep the names that surrounding and earlier expressions define.
     todo: list[tuple[Any, frozenset[str]]] = [(tree, frozenset())]
     while todo:
         node, visible = todo.pop()
@@ -204,7 +204,7 @@ def _iter_tables(tree: Any) -> Iterator[Any]:
             continue
         for entry in node.get("cte_map", {}).get("map", ()):
             with_itself = visible | {entry["key"].lower()}
-            # In its own body only a recursive expression sees itself. Elsewhere the name means the table.
+            # Only a recursive expression can name itself in its body. Otherwise the name means the table.
             is_recursive = entry["value"]["query"]["node"]["type"] == "RECURSIVE_CTE_NODE"
             todo.append((entry["value"], with_itself if is_recursive else visible))
             visible = with_itself
@@ -212,7 +212,7 @@ def _iter_tables(tree: Any) -> Iterator[Any]:
 
 
 def _iter_parameters(tree: Any) -> Iterator[str]:
-    """The names of `$name` parameters; a `?` is called by its number."""
+    """Yield the names of `$name` parameters. The name of a `?` is its number."""
     todo = [tree]
     while todo:
         node = todo.pop()
@@ -224,11 +224,11 @@ def _iter_parameters(tree: Any) -> Iterator[str]:
             todo += node.values()
 
 
-# Table functions read files, other processes' memory, settings and SQL in strings; only those that compute are let in.
+# Table functions may read files, memory of other processes, settings and SQL in strings. Allow only those that compute.
 _TABLE_FUNCTIONS = frozenset(
     {"generate_series", "generate_subscripts", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"}
 )
-# Other functions compute. These read the machine's state, write, or wait.
+# Forbidden functions: they read the machine's state, write, or wait. All others only compute.
 _FORBIDDEN = frozenset(
     {
         "current_query",

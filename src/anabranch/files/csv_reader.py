@@ -30,7 +30,7 @@ from anabranch.files.sources import SourceFile, Watch, check_is_csv, iter_text, 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 # A wrong quote character makes the rest of the file one header. Stop before it fills the memory.
 _LONGEST_HEADER = 16 << 20
-# The delimiters that most files have, as their option is written.
+# The usual delimiters, as values of the option `delimiter`.
 USUAL_DELIMITERS = {",": ",", "\t": "tab", ";": ";", "|": "|"}
 # Arrow has no error type with the column and the value, so they are read from its message.
 _CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)", re.DOTALL)
@@ -39,7 +39,7 @@ _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
 
 @dataclass(frozen=True)
 class _Body:
-    """A file after its header: how wide it is, what its columns are called, and the line where rows begin."""
+    """A file after its header: the number and the names of its columns, and the line where rows begin."""
 
     names: tuple[str, ...]
     pieces: Iterator[bytes]
@@ -47,7 +47,7 @@ class _Body:
 
 
 class CsvReader:
-    """Reads files of one kind of CSV. Without headers, columns have the given names, else column_1 and so on."""
+    """Reads CSV files with the same options. Without headers, columns have the given names, else column_1 and so on."""
 
     def __init__(self, options: CsvOptions, names: tuple[str, ...] | None = None) -> None:
         self._options = options
@@ -98,12 +98,12 @@ class CsvReader:
         return table
 
     def texts(self, file: SourceFile, block: Block) -> pa.Table:
-        """All values as text, of the records that have as many as there are columns."""
+        """Return all values as text, of the records with the right number of values."""
         names = self.names_of(file)
         return self._convert(block.data, names, pa.schema([(name, pa.binary()) for name in names]), [])
 
     def guess(self, file: SourceFile, block: Block, types: dict[str, pa.DataType]) -> pa.Table:
-        """A block in the types that Arrow finds for it, where none is given."""
+        """Return a block with the types that Arrow infers, for columns without a given type."""
         names = self.names_of(file)
         # Without 1 and 0, which are whole numbers unless the type is given.
         words = pa_csv.ConvertOptions(true_values=_TRUE, false_values=_FALSE)
@@ -113,7 +113,7 @@ class CsvReader:
         self, data: bytes, names: tuple[str, ...], schema: pa.Schema, wrong: list[tuple[int, int]]
     ) -> pa.Table:
         types = {field.name: parsed_type(field.type) for field in schema}
-        # Nulls in a column that takes none are found afterwards, row by row, to name their lines.
+        # Nulls in a column that does not allow them are found afterwards, row by row, to name their lines.
         wanted = pa.schema([field.with_nullable(nullable=True) for field in schema])
         try:
             return self._read(data, names, schema.names, types, wrong).cast(wanted)
@@ -202,7 +202,7 @@ class CsvReader:
         return held
 
     def _no_header(self, text: bytes, where: str, problem: str) -> Exception:
-        """Return the error for text whose first record does not end: the quotes or the delimiter are others."""
+        """Return the error for text whose first record does not end: the quote or the delimiter is wrong."""
         for delimiter, option in USUAL_DELIMITERS.items():
             other = replace(self._dialect, delimiter=delimiter.encode())
             found = other.record.match(text)
@@ -225,7 +225,7 @@ class CsvReader:
 
         The file has that delimiter. Without this check, every line would load as one text.
         """
-        # A name in quotes is one name, whatever is in it.
+        # A name in quotes is one name, even if it contains a delimiter.
         is_quoted = self._dialect.quote is not None and record.startswith(self._dialect.quote)
         if len(names) > 1 or is_quoted:
             return
@@ -255,7 +255,7 @@ def _after_blank_lines(text: bytes) -> int:
 
 
 def _header_of(file: str, line: int) -> str:
-    """Return how errors call the header of a file."""
+    """Return the description of a file's header for errors."""
     return f"the header of {file!r}, line {line}"
 
 
@@ -287,11 +287,11 @@ def _width_reason(width: int, names: tuple[str, ...]) -> str:
     return f"it has {width} values for {len(names)} columns"
 
 
-def _reason(said: str, names: tuple[str, ...], schema: pa.Schema) -> str:
+def _reason(message: str, names: tuple[str, ...], schema: pa.Schema) -> str:
     """Return Arrow's message about a value, in terms of the columns."""
-    found = _CONVERSION.search(said)
+    found = _CONVERSION.search(message)
     if found is None:
-        return said
+        return message
     name = names[int(found[1])]
     invalid = _INVALID.search(found[2])
     if invalid is not None:

@@ -29,7 +29,7 @@ class FileFormat(StrEnum):
 
     @property
     def is_text(self) -> bool:
-        """Whether rows have lines, so that a single one can be bad."""
+        """Whether rows are lines of text, so that a single one can be bad."""
         return self in (FileFormat.CSV, FileFormat.JSON)
 
 
@@ -116,7 +116,7 @@ class CsvOptions:
 
     @property
     def separator(self) -> str:
-        """Return the delimiter. `for_file` decides it where none was given."""
+        """Return the delimiter, a comma by default. `for_file` replaces the default."""
         return self.delimiter or ","
 
     @property
@@ -201,7 +201,7 @@ def plain_rows(table: "pa.Table | pa.RecordBatch") -> list[tuple[Any, ...]]:
 
 
 def json_rows(table: "pa.Table | pa.RecordBatch") -> list[dict[str, Any]]:
-    """Return the rows as objects of JSON, one by column name each."""
+    """Return the rows as JSON objects, with values by column name."""
     from anabranch.format.arrow_types import python_values
 
     columns = [
@@ -214,7 +214,7 @@ def json_rows(table: "pa.Table | pa.RecordBatch") -> list[dict[str, Any]]:
 
 
 def _is_json(kind: "pa.DataType") -> bool:
-    """Whether all values of a type are values of JSON already."""
+    """Return whether all values of a type are valid in JSON without conversion."""
     from pyarrow import types
 
     return bool(
@@ -228,7 +228,7 @@ def _is_json(kind: "pa.DataType") -> bool:
 def csv_lines(header: Sequence[str], batches: "Iterable[pa.RecordBatch]") -> Iterator[str]:
     """Yield the rows as CSV by batches. A null is an empty field, empty text a quoted one, a list or struct is JSON."""
     rest = iter(batches)
-    first = next(rest, None)  # an error of the first read comes before any output
+    first = next(rest, None)  # read first, so that an error comes before any output
     yield _csv([header])
     for batch in () if first is None else chain([first], rest):
         yield _csv(map(_csv_value, row) for row in plain_rows(batch))
@@ -239,7 +239,7 @@ def _csv(rows: Iterable[Iterable[str | None]]) -> str:
 
 
 def _csv_field(text: str | None) -> str:
-    # Python's own writer makes no difference between a null and empty text.
+    # Python's own writer does not distinguish null from empty text.
     if text is None:
         return ""
     return text if _PLAIN_FIELD.fullmatch(text) else '"' + text.replace('"', '""') + '"'

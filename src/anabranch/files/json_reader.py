@@ -28,12 +28,12 @@ from anabranch.json_values import value_from_json
 
 # An array is read whole.
 _LARGEST_ARRAY = 256 << 20
-# Lines that are null, and text that begins with it: Arrow reads the former as rows, and crashes on the latter.
+# Lines that are or begin with null: Arrow reads the former as rows, and crashes on the latter.
 _NULL = re.compile(rb"\A\s*null|\n[ \t\r]*null[ \t\r]*(?:\n|\Z)")
 
 # The day to which a time is added to be parsed.
 _DAY = "1970-01-01T"
-# Numbers that JSON has no numbers for, or that most readers of JSON do not hold: text, as `json_value` writes them.
+# Numbers that JSON or most of its readers cannot represent. They are text, as `json_value` writes them.
 _NUMBER_TEXT = re.compile(rb'"(?:NaN|-?Infinity|[0-9]{19,20})"')
 _NOT_FINITE_TEXTS = ("NaN", "Infinity", "-Infinity")
 _LARGE_TEXT = re.compile("[0-9]{19,20}")
@@ -79,7 +79,7 @@ class JsonReader:
         return refuse_nulls(part, schema)
 
     def guess(self, block: Block) -> list[pa.Schema]:
-        """The columns of a block, in the types that Arrow finds; more than one answer where records disagree."""
+        """Return the columns and types that Arrow infers for a block; several schemas if records disagree."""
         schemas: list[pa.Schema] = []
 
         def parse(data: bytes) -> pa.Table:
@@ -119,7 +119,7 @@ def _read_with_number_texts(data: bytes, schema: pa.Schema) -> pa.Table:
         return _read(data, schema)
     except Refusal:
         has_numbers = any(pa.types.is_floating(field.type) or pa.types.is_uint64(field.type) for field in schema)
-        # Most refused blocks have another reason. Only with such a text is a second attempt worth its time.
+        # Most blocks are refused for another reason. Try again only if the block has such a text.
         if not has_numbers or not _NUMBER_TEXT.search(data):
             raise
         return _read(_with_numbers(data, schema), schema)
@@ -168,7 +168,7 @@ def _unknown_fields(found: Iterable[pa.Field], wanted: Iterable[pa.Field], insid
 
 
 def _written_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow is to read: text for dates, times and durations, which it would take for numbers."""
+    """Return the type to read with Arrow: text for dates, times and durations, which it would read as numbers."""
     if is_list(kind):
         # Arrow reads no other kinds of lists.
         return pa.list_(kind.value_field.with_type(_written_type(kind.value_type)))
@@ -223,9 +223,9 @@ def _elements(text: str) -> Iterator[Record]:
             if _after_space(text, at + 1) < len(text):
                 raise ValueError(f"something follows its end at character {at + 1}")
             return
-        # Element by element instead of all at once: each needs the line that it begins at.
+        # Parse element by element instead of all at once: each one needs the line where it begins.
         value, end = decoder.raw_decode(text, at)
-        # Only the text since the last element is counted, or the cost would grow with the square of the file.
+        # Count lines from the last element: otherwise the cost would grow with the square of the file.
         line, counted = line + text.count("\n", counted, at), at
         yield Record(json.dumps(value).encode() + b"\n", line)
         at = _after_space(text, end)
@@ -242,7 +242,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def unify_columns(schemas: Sequence[pa.Schema], given: pa.Schema) -> pa.Schema:
-    """One type for each column that any block has."""
+    """Return one type for each column of the blocks."""
     found: dict[str, pa.DataType] = {}
     for schema in schemas:
         for field in schema:
@@ -256,7 +256,7 @@ def unify_columns(schemas: Sequence[pa.Schema], given: pa.Schema) -> pa.Schema:
 
 
 def _unify(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    # Arrow takes text that looks like a time for a time. If some values do not, all are text.
+    # Arrow reads text that looks like a time as a time. If other values do not look like one, all are text.
     if {pa.types.is_timestamp(one), pa.types.is_timestamp(other)} == {True, False} and pa.string() in (one, other):
         return pa.string()
     try:
@@ -270,7 +270,7 @@ def _unify(name: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def _table_type(kind: pa.DataType) -> pa.DataType:
-    """A type for a table: text where all was null, microseconds where seconds were enough."""
+    """Return a type for a table: text if all values are null, microseconds instead of seconds."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_timestamp(kind) and kind.unit == "s":

@@ -1,7 +1,7 @@
-"""Text cut into records, with the line that each begins at, and the rows of a schema that records hold.
+"""Cut text into records with their line numbers, and read records as rows of a schema.
 
-Most text is cut fast, by counting quotes. Where that cannot be trusted, or where a line is to be named, records are
-matched one by one; both ways agree on what a record is.
+Most text is cut fast, by counting quotes. If the count is not reliable, or a line must be named, records are matched
+one by one. Both methods find the same records.
 """
 
 import re
@@ -19,7 +19,7 @@ from anabranch.files.formats import CsvOptions
 BLOCK_BYTES = 4 << 20
 # A quoted value that is longer counts as unclosed.
 LONGEST_RECORD = 16 << 20
-# No memory holds what a small file may unpack to, if it is one line.
+# A small compressed file may unpack to one line that is larger than memory.
 LONGEST_LINE = 64 << 20
 _NEWLINE, _RETURN = 0x0A, 0x0D
 UNCLOSED = "a quote is not closed, or text follows a closing one"
@@ -27,7 +27,7 @@ UNCLOSED = "a quote is not closed, or text follows a closing one"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecord:
-    """A record that cannot be loaded: where it is, why, and its text."""
+    """A record that cannot be loaded: its position, the reason, and its text."""
 
     file: str
     line: int
@@ -63,18 +63,18 @@ class Dialect:
 
     @classmethod
     def of_lines(cls) -> "Dialect":
-        """Every line is a record."""
+        """Return the dialect in which every line is a record."""
         return cls(quote=None)
 
     @cached_property
     def record(self) -> re.Pattern[bytes]:
-        """One record and the end of its last line."""
+        """The pattern of one record and the end of its last line."""
         # Possessive and atomic: on a file with a wrong quote, backtracking would try every way to cut the fields.
         return re.compile(rb"(?>%b(?:%b%b)*+)(?:\r?\n|\r|\Z)" % (self._field, re.escape(self.delimiter), self._field))
 
     @cached_property
     def unfinished(self) -> re.Pattern[bytes]:
-        """A record whose end may still come."""
+        """The pattern of a record whose end may be in the next piece."""
         quote, delimiter = self._quote_byte, re.escape(self.delimiter)
         return re.compile(
             rb"(?>(?:%b%b)*+)%b%b(?:%b?|%b)\Z" % (self._field, delimiter, quote, self._inner, quote, rb"\\")
@@ -109,7 +109,7 @@ class Dialect:
 class Block:
     """Whole records of one file. Blank lines may be among them; bad ones were taken out.
 
-    `size` is what was cut off the text for it, 0 if that is not known.
+    `size` is the length of its text in the file, 0 if unknown.
     """
 
     file: str
@@ -138,7 +138,7 @@ class _Split:
 def iter_blocks(
     pieces: Iterator[bytes], dialect: Dialect, *, file: str, line: int = 1, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Block]:
-    """Cut text, which begins at a line of a file, where records end."""
+    """Cut text at the ends of records. The text begins at the start of a line."""
     held = b""
     wanted = block_bytes
     for piece in pieces:
@@ -165,7 +165,7 @@ def iter_blocks(
 
 
 def _cut(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool) -> tuple[Block, int]:
-    """The records that end in what is held, and where the last of them does."""
+    """Return the complete records of some bytes, and the end of the last one."""
     end = _plain_end(held, dialect, is_last=is_last)
     if end is None:
         found = _split(held, line, dialect, file, is_last=is_last)
@@ -182,11 +182,11 @@ def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
         return None
     if quote is None or quote not in held:
         return len(held) if is_last else held.rfind(b"\n") + 1
-    signs = np.frombuffer(held, dtype=np.uint8)
-    quotes = np.flatnonzero(signs == quote[0])
+    characters = np.frombuffer(held, dtype=np.uint8)
+    quotes = np.flatnonzero(characters == quote[0])
     if is_last:
         end = len(held)
-        # An odd number of quotes: one is not closed. Matching record by record finds the line.
+        # An odd number of quotes: one is not closed. Match record by record to find its line.
         if len(quotes) % 2:
             return None
     else:
@@ -194,29 +194,29 @@ def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
         if not end:
             # Every line end is inside quotes. Wait for the closing one, unless the record is too long or a quote is
             # out of position.
-            return None if len(held) >= LONGEST_RECORD or _is_suspicious(signs, quotes, dialect) else 0
+            return None if len(held) >= LONGEST_RECORD or _is_suspicious(characters, quotes, dialect) else 0
         quotes = quotes[: np.searchsorted(quotes, end)]
-    return None if _is_suspicious(signs[:end], quotes, dialect) else end
+    return None if _is_suspicious(characters[:end], quotes, dialect) else end
 
 
 def _is_suspicious(
-    signs: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
+    characters: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
     quotes: "np.ndarray[tuple[int], np.dtype[np.int64]]",
     dialect: Dialect,
 ) -> bool:
-    """Whether some quote neither begins nor ends a value, nor is doubled inside one."""
+    """Return whether a quote neither begins nor ends a value, nor is doubled inside one."""
     quote = dialect.quote[0] if dialect.quote else 0
     opening, closing = quotes[0::2], quotes[1::2]
     # A quote inside of plain text, such as 5", shifts the count, and every line end after it looks quoted.
-    before = signs[opening[opening > 0] - 1]
-    after = signs[closing[closing < len(signs) - 1] + 1]
+    before = characters[opening[opening > 0] - 1]
+    after = characters[closing[closing < len(characters) - 1] + 1]
     is_bound = np.zeros(256, dtype=bool)
     is_bound[[dialect.delimiter[0], _NEWLINE, _RETURN, quote]] = True
     return not (is_bound[before].all() and is_bound[after].all())
 
 
 def _last_end(held: bytes, quotes: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> int:
-    """Where the last line ends that does so outside quotes; 0 if none does."""
+    """Return the end of the last line that ends outside quotes, 0 if there is none."""
     end = held.rfind(b"\n")
     while end >= 0 and np.searchsorted(quotes, end) % 2:
         end = held.rfind(b"\n", 0, end)
@@ -232,17 +232,17 @@ def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool
         found = dialect.record.match(held, at)
         if found is not None:
             after = found.end()
-            # The record may continue in the next piece: its last field is only what has arrived of it.
+            # The record may continue in the next piece: its last field may be incomplete.
             if after == end and not is_last and not held.endswith(b"\n", at):
                 break
             text = held[at:after]
             if text.strip(b"\r\n"):
                 records.append(Record(text, line))
         else:
-            # The closing quote may be in the next piece. Beyond the limit it is taken for missing.
-            may_go_on = not is_last and end - at < LONGEST_RECORD
+            # The closing quote may be in the next piece. Beyond the limit it counts as missing.
+            may_continue = not is_last and end - at < LONGEST_RECORD
             after = held.find(b"\n", at) + 1
-            if may_go_on and (not after or dialect.unfinished.match(held, at) is not None):
+            if may_continue and (not after or dialect.unfinished.match(held, at) is not None):
                 break
             after = after or end
             bad.append(bad_record(file, Record(held[at:after], line), UNCLOSED))
@@ -264,7 +264,7 @@ def bad_record(file: str, record: Record, reason: str) -> BadRecord:
 class Part:
     """Good rows of one file, and the bad records beside them.
 
-    Rows of text have the `block` that they are from. `kept` are the good records of it, if not all are good.
+    For rows from text, `block` is their source, and `kept` are its good records if some are bad.
     """
 
     file: str
@@ -279,7 +279,7 @@ class Part:
 
     @property
     def records(self) -> tuple[Record, ...] | None:
-        """The record of each row; None for rows that are not from text."""
+        """Return the record of each row, None for rows that are not from text."""
         return self.kept if self.kept is not None or self.block is None else self.block.records
 
 
@@ -291,11 +291,11 @@ def parsed_type(kind: pa.DataType) -> pa.DataType:
 
 
 class Refusal(Exception):  # noqa: N818 - it never leaves this package
-    """Some record of a part is bad; if the part is one record, for this reason."""
+    """A part has a bad record. If the part is one record, this is the reason."""
 
 
 def parse_by_parts(block: Block, parse: Callable[[bytes], pa.Table]) -> Part:
-    """Halve what does not work until the bad records stand alone, so that the others are parsed as they always are."""
+    """Parse a part. If that fails, halve it until each bad record is alone, and parse the others as usual."""
     tables: list[pa.Table] = []
     kept: list[Record] = []
     bad: list[BadRecord] = []
@@ -305,7 +305,7 @@ def parse_by_parts(block: Block, parse: Callable[[bytes], pa.Table]) -> Part:
             tables.append(parse(b"".join(record.text for record in part)))
             kept.extend(part)
         except Refusal as err:
-            # A part that cannot be parsed and has one record: this is a bad one. Each costs log2(n) attempts.
+            # A part of one record that cannot be parsed is a bad record. Each costs log2(n) attempts.
             if len(part) == 1:
                 bad.append(bad_record(block.file, part[0], str(err)))
                 return
@@ -313,7 +313,7 @@ def parse_by_parts(block: Block, parse: Callable[[bytes], pa.Table]) -> Part:
             try_part(part[:middle])
             try_part(part[middle:])
 
-    # The last line of a file may have no end. Joined to another record, it would become one line with it.
+    # The last line of a file may have no line end. It must not be joined with the next record.
     if whole := [Record(_ended(record.text), record.line) for record in block.records]:
         try_part(whole)
     # All records are bad. The table still needs its columns.
@@ -322,12 +322,12 @@ def parse_by_parts(block: Block, parse: Callable[[bytes], pa.Table]) -> Part:
 
 
 def refuse_nulls(part: Part, schema: pa.Schema) -> Part:
-    """Take out rows without a value where a column needs one."""
+    """Remove rows with a null in a column that does not allow it."""
     for column in schema:
         if column.nullable or not part.table.column(column.name).null_count:
             continue
         is_good = part.table.column(column.name).is_valid()
-        # Rows and records are in the same order, so that a bad row leads to its line.
+        # Rows and records are in the same order, so a bad row has the line of its record.
         pairs = list(zip(part.records or (), is_good.to_pylist(), strict=True))
         reason = f"column {column.name!r} needs a value and has none"
         part = replace(

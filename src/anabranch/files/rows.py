@@ -1,4 +1,4 @@
-"""The rows of many files, part by part, in the columns asked for, and the columns that they bring."""
+"""Read the rows of many files part by part in the requested columns, and find the columns of the files."""
 
 import functools
 import io
@@ -31,7 +31,7 @@ _ROWS_PER_BATCH = 1 << 16
 
 
 class _ObjectFile(io.RawIOBase):
-    """A stored object as a file that can be read anywhere."""
+    """A stored object as a file with random access."""
 
     def __init__(self, file: SourceFile) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _ObjectFile(io.RawIOBase):
 
 
 def _columns_of(file: SourceFile) -> pa.Schema:
-    """Return the columns of a file that has types. Refuse a file with two columns of one name."""
+    """Return the columns of a file of a typed format. Refuse a file with two columns of one name."""
     if file.format is FileFormat.LANCE:
         found = _version_ref(file).schema
     else:
@@ -71,7 +71,7 @@ def _columns_of(file: SourceFile) -> pa.Schema:
             found = pa_parquet.read_schema(opened) if is_parquet else pa_orc.ORCFile(opened).schema
             found = found.remove_metadata()
     for name in found.names:
-        # Columns are matched by name, so two of one name are ambiguous.
+        # Columns are matched by name, so equal names are ambiguous.
         if found.names.count(name) > 1:
             problem = f"{file.uri!r} has more than one column {name!r}"
             raise SchemaMismatchError(problem, hint="name each column once")
@@ -79,7 +79,7 @@ def _columns_of(file: SourceFile) -> pa.Schema:
 
 
 def _iter_rows(file: SourceFile) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that has types."""
+    """Yield the rows of a file of a typed format."""
     if file.format is FileFormat.LANCE:
         yield from iter_batches(_version_ref(file))
         return
@@ -110,7 +110,7 @@ def _reading(file: SourceFile) -> Iterator[None]:
         ) from err
 
 
-# Enough to keep all threads busy, few enough to hold in memory; the same everywhere, so that results are.
+# Enough to keep all threads busy, few enough for the memory. The same on all machines, so that results are equal.
 _AHEAD = 4
 _THREADS = min(4, os.cpu_count() or 1)
 
@@ -120,7 +120,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How files are read: all of one format. Without a header, columns have these `names`."""
+    """The options for reading files of one format. Without a header, columns have these `names`."""
 
     format: FileFormat
     csv: CsvOptions = field(default_factory=CsvOptions)
@@ -135,7 +135,7 @@ class Reading:
 def iter_parts(
     files: Sequence[SourceFile], reading: Reading, schema: pa.Schema, *, watch: Watch | None = None
 ) -> Iterator[Part]:
-    """All rows in the order of the files, in the columns of a schema that each file has."""
+    """Yield all rows in the order of the files, in the columns of the schema that each file has."""
     if not reading.format.is_text:
         yield from _iter_columnar(files, schema, watch)
         return
@@ -148,9 +148,9 @@ def iter_parts(
 def check_columns(
     files: Sequence[SourceFile], reading: Reading, expected: Sequence[str], *, may_lack: bool
 ) -> tuple[str, ...]:
-    """Refuse files without the expected columns, or with others; which of the expected ones there are.
+    """Return the expected columns that the files have. Refuse files that lack required columns or have unknown ones.
 
-    Objects of JSON name their own fields, so nothing is missing there.
+    JSON objects name their own fields, so JSON files are not checked.
     """
     if reading.format is FileFormat.JSON:
         return tuple(expected)
@@ -165,12 +165,12 @@ def check_columns(
             )
         if extra or (missing and not may_lack):
             differences = {"also has": extra, "lacks": missing}
-            said = [f"{what} {', '.join(map(repr, found))}" for what, found in differences.items() if found]
+            parts = [f"{what} {', '.join(map(repr, found))}" for what, found in differences.items() if found]
             raise SchemaMismatchError(
-                f"{file.uri!r} {' and '.join(said)}: the columns are {', '.join(map(repr, expected))}",
+                f"{file.uri!r} {' and '.join(parts)}: the columns are {', '.join(map(repr, expected))}",
                 hint="correct the file, or change the table's columns first",
             )
-        # All files must lack the same columns, or rows of one load would differ in which columns they update.
+        # All files must lack the same columns, so that all rows of a load update the same columns.
         found = tuple(name for name in expected if name in names)
         if given is not None and found != given:
             raise SchemaMismatchError(
@@ -181,7 +181,7 @@ def check_columns(
 
 
 def find_columns(files: Sequence[SourceFile], reading: Reading, given: pa.Schema) -> pa.Schema:
-    """The columns of all files, in the types given or, for the others, inferred from every value."""
+    """Return the columns of all files, with the given types or, for the others, types inferred from every value."""
     if not reading.format.is_text:
         found = _columns_of(files[0])
         return pa.schema([given.field(f.name) if f.name in given.names else _plain(f) for f in found])
@@ -193,7 +193,7 @@ def find_columns(files: Sequence[SourceFile], reading: Reading, given: pa.Schema
         return unify_columns(schemas, given)
     inference = TypeInference(reader, given)
     for file in files:
-        # All names before the first block: the threads look them up, and must not add any.
+        # Add all names before the first block: the threads read them, and must not add any.
         inference.expect(reader.names_of(file))
     for found in _map_ahead(inference.look, blocks):
         inference.add(found)
@@ -207,7 +207,7 @@ def _names_of(file: SourceFile, reading: Reading) -> tuple[str, ...]:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """A column as a table holds it: dictionaries are an encoding of files."""
+    """Return a column without dictionaries, which are only an encoding of files."""
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     return pa.field(field.name, kind, field.nullable)
 
@@ -226,7 +226,7 @@ def _iter_columnar(files: Sequence[SourceFile], schema: pa.Schema, watch: Watch 
 
 
 def _map_ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Work on a few items at a time, and give the results in order."""
+    """Process a few items at a time, and yield the results in order."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="anabranch-files") as pool:
         waiting: deque[Future[R]] = deque()
         try:
@@ -244,14 +244,14 @@ def _map_ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def cut_file(file: SourceFile, reading: Reading, *, span_bytes: int) -> tuple[SourceFile, ...]:
-    """The same file in spans of about that size, if it can be cut; it is read once for that, and not parsed.
+    """Cut a file into spans of about the given size, if possible. The file is read once and not parsed.
 
-    What is packed, or must be decoded, has to be read from its beginning.
+    A file that is compressed or must be decoded has to be read from its beginning.
     """
     can_be_cut = reading.format.is_text and file.compression is Compression.NONE
     if not can_be_cut or file.size <= span_bytes or (reading.format is FileFormat.CSV and not reading.csv.is_utf8):
         return (file,)
-    starts: list[tuple[int, int]] = []  # how far behind the first record a span begins, and at which line
+    starts: list[tuple[int, int]] = []  # the offset of a span from the first record, and its line
     read = 0
     for block in reading.text_reader().blocks(file):
         # The block has no known position in the file, as in a JSON array.

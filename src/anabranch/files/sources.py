@@ -22,7 +22,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Some whole records of a text file: where they begin and end, and the line of the first."""
+    """Some whole records of a text file: their begin, their end, and the line of the first."""
 
     start: int
     end: int
@@ -31,7 +31,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """One file with rows, or the folder of a Lance dataset; with a span, only the records there."""
+    """One file with rows, or the folder of a Lance dataset. With a span, only the records in it."""
 
     root: str
     path: str
@@ -56,10 +56,10 @@ def find_files(
     format: FileFormat | None = None,  # noqa: A002 - the name that users know
     storage_options: Mapping[str, str] | None = None,
 ) -> tuple[SourceFile, ...]:
-    """The files of all sources, each once, in the order of the sources and then of their paths.
+    """Return the files of all sources without repetition, ordered by source and then by path.
 
-    In folders, and for patterns, files and folders whose names begin with '.' or '_' do not count, nor do files whose
-    names have the suffix of another format.
+    In folders and patterns, skip files and folders whose names begin with '.' or '_', and files with the suffix of
+    another format.
     """
     options = dict(storage_options or {})
     found: dict[str, SourceFile] = {}
@@ -89,7 +89,7 @@ def _text_of(source: str | os.PathLike[str]) -> str:
 
 
 def _find(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> list[SourceFile]:
-    # The name itself first: a file may have a bracket or a star in its name.
+    # Try the plain name first: a file may have a bracket or a star in its name.
     files = list(_find_plain(source, wanted, options))
     wildcard = _WILDCARD.search(source)
     if not files and wildcard is not None:
@@ -110,7 +110,7 @@ def _names_beside(source: str) -> list[str]:
 
 
 def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> Iterator[SourceFile]:
-    """A source that is the name of a file or a folder."""
+    """Return the files of a source that names a file or a folder."""
     try:
         uri = normalise_uri(source)
     except InvalidPathError:
@@ -118,7 +118,7 @@ def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, st
             return
         raise
     root, path = _parent(uri)
-    # A dataset is a folder. Its files would otherwise be listed as rows.
+    # A dataset is a folder. Its files must not be listed as files of rows.
     if FileFormat.LANCE in (wanted, format_of_name(path)[0]):
         yield SourceFile(root=root, path=path, size=0, format=FileFormat.LANCE, storage_options=options)
         return
@@ -132,7 +132,7 @@ def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, st
 def _list_below(
     folder: str, pattern: re.Pattern[str] | None, wanted: FileFormat | None, options: Mapping[str, str]
 ) -> Iterator[SourceFile]:
-    """Yield the files of a pattern; without one, all with the suffix of the format or without a suffix."""
+    """Yield the files of a pattern. Without one, yield files with the suffix of the format or no suffix."""
     root = normalise_uri(folder)
     for info in sorted(open_files(root, options).list(), key=lambda info: info.path):
         # Spark and others put markers such as `_SUCCESS` and `.crc` files beside the data.
@@ -140,7 +140,7 @@ def _list_below(
         kind, _ = format_of_name(info.path)
         if hidden or not (pattern is None or pattern.fullmatch(info.path)):
             continue
-        # In a folder, a file of unknown kind is passed over. A pattern names its files, so there it is an error.
+        # A file of unknown format is skipped in a folder. It is an error in a pattern, which names its files.
         if kind is None and pattern is None and (wanted is None or "." in info.path.rpartition("/")[2]):
             continue
         if kind in (wanted, None) or wanted is None:
@@ -168,7 +168,7 @@ def _find_size(store: ObjectStore, path: str) -> int | None:
     except StorageError as err:
         if type(err) is StorageError and is_local(store.uri):
             return None  # a local folder
-        raise  # after a failed request nothing is known about the path
+        raise  # after a failed request it is unknown whether the path exists
     return None if info is None else info.size
 
 
@@ -182,10 +182,10 @@ def _parent(uri: str) -> tuple[str, str]:
 
 
 def _as_regex(pattern: str) -> re.Pattern[str]:
-    """A shell's pattern: `*` and `?` stay in one folder, `**/` spans any number of them."""
+    """Return a shell pattern as a regular expression: `*` and `?` match in one folder, `**/` in any number."""
     parts = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     text = ""
-    # Longest token first: `**/` also matches no folder at all, `**` must not be read as two stars.
+    # Longest token first: `**/` also matches zero folders, and `**` must not be read as two stars.
     for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", pattern, re.DOTALL):
         if token in parts:
             text += parts[token]
@@ -227,7 +227,7 @@ class ChunkStream(io.RawIOBase):
 
 
 def _stored(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
-    """Yield the bytes of a file as it is stored."""
+    """Yield the stored bytes of a file."""
     if file.span is None:
         chunks = file.store.stream(file.path)
     else:
@@ -243,16 +243,16 @@ def _stored(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
 
 
 def iter_text(file: SourceFile, *, encoding: str | None = None, watch: Watch | None = None) -> Iterator[bytes]:
-    """Yield the file in pieces of UTF-8, without a byte order mark. That UTF-8 is valid is not checked.
+    """Yield the file in pieces of UTF-8, which is not validated, without a byte order mark.
 
-    `encoding` is that of a file that is not UTF-8.
+    `encoding` is the encoding of a file that is not UTF-8.
     """
     decoded = _unpacked(file, watch)
     if encoding is not None:
         decoded = _decoded(decoded, encoding, file)
     # The mark would become part of the first column's name.
     first = next(decoded, b"").removeprefix(codecs.BOM_UTF8)
-    # Lines that end in a carriage return alone are as good as any.
+    # A carriage return alone also ends a line.
     only_returns = b"\r" in first and b"\n" not in first and not first.endswith(b"\r")
     if first:
         yield first.replace(b"\r", b"\n") if only_returns else first
@@ -287,7 +287,7 @@ def _unpacked(file: SourceFile, watch: Watch | None) -> Iterator[bytes]:
 
 
 def _decoded(pieces: Iterator[bytes], encoding: str, file: SourceFile) -> Iterator[bytes]:
-    # A character may be cut by the border of two pieces.
+    # A character may be divided between two pieces.
     decoder = codecs.getincrementaldecoder(encoding)()
     try:
         for piece in pieces:
@@ -302,7 +302,7 @@ def _decoded(pieces: Iterator[bytes], encoding: str, file: SourceFile) -> Iterat
 
 # An object, or an array of objects. A header such as [id],[name] is neither.
 _JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[{\]])')
-# How files begin that are not text, what they are, and what to do.
+# The first bytes of files that are not text, their formats, and what to do.
 _BINARY = (
     (b"PAR1", "a Parquet file", "pass `format='parquet'`"),
     (b"\x1f\x8b", "packed with gzip", "add .gz to the name of the file"),

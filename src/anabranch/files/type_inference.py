@@ -27,14 +27,14 @@ class _Kind(StrEnum):
 
 
 _FAMILIES: tuple[tuple[tuple[_Kind, pa.DataType], ...], ...] = (
-    # Each from the narrowest to the widest: a column is of the widest type that one of its values needs.
+    # From the narrowest to the widest: a column has the widest type that one of its values needs.
     ((_Kind.WHOLE, pa.int64()), (_Kind.FLOAT, pa.float64())),
     ((_Kind.BOOL, pa.bool_()),),
     ((_Kind.DATE, pa.date32()), (_Kind.MOMENT, pa.timestamp("us")), (_Kind.FINE_MOMENT, pa.timestamp("ns"))),
     ((_Kind.ZONED, pa.timestamp("us", "UTC")), (_Kind.FINE_ZONED, pa.timestamp("ns", "UTC"))),
     ((_Kind.TIME, pa.time32("s")),),
 )
-# For blocks of mixed values, which Arrow takes for text as a whole. At most 18 digits, so that each fits 64 bits.
+# For blocks of mixed values, which Arrow reads as text. At most 18 digits, so that each value fits 64 bits.
 _SHAPES: tuple[tuple[_Kind, str], ...] = (
     (_Kind.WHOLE, r"^\s*-?(0|[1-9][0-9]{0,17})\s*$"),
     (_Kind.FLOAT, r"^\s*-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?\s*$"),
@@ -43,12 +43,12 @@ _SHAPES: tuple[tuple[_Kind, str], ...] = (
     (_Kind.ZONED, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]+(Z|[-+][0-9]{2}:?[0-9]{2})$"),
     (_Kind.BOOL, r"^([Tt]rue|TRUE|[Ff]alse|FALSE)$"),
 )
-# Names that happen to be written in digits: a leading zero, or more digits than a number keeps.
+# Identifiers written in digits: with a leading zero, or more digits than a number keeps.
 _CODE = r"^\s*-?(0[0-9xX]|[0-9]{16,}\s*$)"
 _LEADING_ZERO = r"^\s*-?0[0-9xX]"
 # Above this a float has no exact value for each integer.
 _MOST_EXACT = float(1 << 53)
-# Up to this share, other values are taken for errors in the file.
+# Up to this share, other values count as errors in the file.
 _FEW = 0.01
 _ENOUGH = 10_000
 
@@ -57,7 +57,7 @@ _ENOUGH = 10_000
 class _Column:
     seen: Counter[_Kind] = field(default_factory=Counter)
     is_code: bool = False
-    # Some whole number is not exact as a float.
+    # Whether some whole number is not exact as a float.
     is_wide: bool = False
 
     @property
@@ -78,7 +78,7 @@ class _Column:
             # A few other values among many numbers are bad records, which are reported. Many mean text.
             if fitting >= total * (1 - _FEW):
                 kind = next(kind for shape, kind in reversed(family) if self.seen[shape])
-                # Integers of more than 53 bits beside fractions: as floats, different ids could become equal.
+                # Integers of more than 53 bits among fractions: as floats, different ids could become equal.
                 return pa.string() if self.is_wide and pa.types.is_floating(kind) else kind
         return pa.string()
 
@@ -92,12 +92,12 @@ class TypeInference:
         self._columns: dict[str, _Column] = {}
 
     def expect(self, names: Sequence[str]) -> None:
-        """Note columns, which may turn out to have no rows."""
+        """Add columns, which may have no rows."""
         for name in names:
             self._columns.setdefault(name, _Column())
 
     def look(self, item: tuple[SourceFile, Block]) -> dict[str, _Column]:
-        """Return what one block shows about each column."""
+        """Return what the values of one block require of the type of each column."""
         file, block = item
         names = self._reader.names_of(file)
         # Columns that can only be text are not parsed again: their type cannot change.
@@ -121,7 +121,7 @@ class TypeInference:
     def _read(self, file: SourceFile, block: Block, settled: set[str]) -> pa.Table:
         """Return a block in the types of its values.
 
-        Try the types of the blocks before: to confirm a type takes half the time of finding it.
+        Try the types of earlier blocks first: to confirm a type takes half the time of inferring it.
         """
         texts = dict.fromkeys(settled, pa.binary())
         expected = {
@@ -143,7 +143,7 @@ class TypeInference:
             self._columns[name].is_wide |= column.is_wide
 
     def schema(self) -> pa.Schema:
-        """The columns in the order they were met, in the types given or found."""
+        """Return the columns in the order of the files, with given or inferred types."""
         return pa.schema(
             [
                 self._given.field(name) if name in self._given.names else pa.field(name, column.type())
@@ -182,7 +182,7 @@ def _fits(values: pa.ChunkedArray, kind: pa.DataType) -> bool:
 
 
 def _has_leading_zeros(block: Block) -> bool:
-    """Whether some value may begin with a zero and another digit, perhaps after spaces or a minus sign."""
+    """Return whether a value may begin with a zero and another digit, perhaps after spaces or a minus sign."""
     borders = b"\n" + block.dialect.delimiter + (block.dialect.quote or b"")
     pattern = "".join(rf"\x{byte:02x}" for byte in borders)
     # Arrow lets other threads work while it searches; Python's own regular expressions do not.
@@ -197,7 +197,7 @@ def _largest(values: pa.ChunkedArray) -> float:
 
 
 def _needs_text(values: pa.ChunkedArray, *, has_zeros: bool) -> bool:
-    """Whether Arrow's guess about a block does not settle it."""
+    """Return whether the values must also be read as text, because their type in Arrow may be wrong."""
     kind = values.type
     if pa.types.is_integer(kind):
         return has_zeros

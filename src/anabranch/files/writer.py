@@ -22,7 +22,7 @@ from anabranch.storage.uris import join_uri, normalise_uri
 
 # Five digits or more, as `name_of` writes them.
 _PART_NAME = re.compile(r"part-\d{5,}\.(?:csv|json|orc|parquet)(?:\.gz|\.zst)?")
-# Options of CSV that only a reader has, with the default of each. Arrow writes one kind of quotes, and does not escape.
+# CSV options for reading only, with their defaults. Arrow writes one kind of quotes, and does not escape.
 # Not all supported releases of Arrow write another text for null.
 _READ_ONLY: Mapping[str, tuple[tuple[object, ...], str]] = {
     "quote": (('"', None), "leave quote out, or give None if no value needs quotes"),
@@ -35,7 +35,7 @@ _READ_ONLY: Mapping[str, tuple[tuple[object, ...], str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where rows go: one file, or a folder of files."""
+    """The target of written rows: one file, or a folder of files."""
 
     uri: str
     format: FileFormat
@@ -83,12 +83,12 @@ class Target:
 
 
 def is_part_name(path: str) -> bool:
-    """Whether a path in a folder is one that an export gives to its files."""
+    """Return whether a path in a folder has the form of a file of an export."""
     return _PART_NAME.fullmatch(path) is not None
 
 
 def write_file(store: ObjectStore, path: str, target: Target, rows: pa.RecordBatchReader, csv: CsvOptions) -> None:
-    """Write rows as one file, in pieces; if that fails, there is no file."""
+    """Write rows as one file, in pieces. If that fails, no file is left."""
 
     def write(sink: "_Sink") -> None:
         try:
@@ -126,7 +126,7 @@ def _write(sink: "_Sink", target: Target, rows: pa.RecordBatchReader, csv: CsvOp
 def _write_json(sink: pa.NativeFile, rows: pa.RecordBatchReader) -> None:
     for column in rows.schema:
         if _has_bytes(column.type):
-            # A load would take base 64 for the bytes themselves.
+            # A load would read base 64 as the bytes themselves.
             raise pa.ArrowInvalid(f"column {column.name!r} has bytes, which JSON does not have")
     for batch in rows:
         for row in json_rows(batch):
@@ -143,7 +143,7 @@ def _has_bytes(kind: pa.DataType) -> bool:
 
 
 def check_csv(csv: CsvOptions) -> None:
-    """Raise InvalidInputError for an option with which CSV is not written."""
+    """Raise InvalidInputError for an option that exports to CSV do not support."""
     for name, (written, hint) in _READ_ONLY.items():
         value = getattr(csv, name)
         if value not in written:
@@ -159,7 +159,7 @@ def _write_csv(sink: pa.NativeFile, rows: pa.RecordBatchReader, csv: CsvOptions)
     text = sink if is_utf8 else codecs.EncodedFile(sink, "utf-8", csv.encoding)
     try:
         if csv.header:
-            # A row of text: Arrow's own header has quotes also if values have none.
+            # Write the header as a row of text: Arrow's own header always has quotes.
             names = rows.schema.names
             pa_csv.write_csv(pa.table([[name] for name in names], names=names), text, options)
         with pa_csv.CSVWriter(text, rows.schema, write_options=options) as writer:
@@ -173,7 +173,7 @@ def _write_csv(sink: pa.NativeFile, rows: pa.RecordBatchReader, csv: CsvOptions)
 
 
 class _Sink(io.RawIOBase):
-    """What is written here comes out, piece by piece, in another thread."""
+    """A file whose written bytes are read, piece by piece, in another thread."""
 
     def __init__(self, put: Callable[[bytes], None]) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class _Sink(io.RawIOBase):
 
 
 def _pieces(write: Callable[[_Sink], None]) -> Iterator[bytes]:
-    """What a function writes, while it writes; what it raises is raised here, before the last piece is taken."""
+    """Yield what a function writes, while it writes. Raise its error before the last piece is yielded."""
     # Bounded: if the store is slower than the table, the rows wait instead of filling the memory.
     waiting: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=8)
     is_left = threading.Event()

@@ -13,7 +13,7 @@ _MAX_COLUMNS = 50
 
 
 def checked_number(value: Any, what: str, *, hint: str) -> int:
-    """A whole number of Python or of another library; True and False are refused."""
+    """Return a whole number of Python or of another library. Refuse True and False."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -36,7 +36,7 @@ def checked_limit(limit: Any, things: str, *, name: str = "limit") -> int | None
 
 
 def require_names(names: Any, things: str = "columns") -> None:
-    """Refuse anything but a list of the names of some things. A string would be read as a list of its characters."""
+    """Refuse a value that is not a list of names. A string would be read as a list of its characters."""
     if isinstance(names, str):
         raise InvalidInputError(f"{things} must be a list, got {names!r}", hint=f"pass [{names!r}]")
     if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
@@ -51,20 +51,20 @@ def check_columns(columns: Sequence[str], known: Sequence[str]) -> None:
 
 
 def unknown_column(name: str, columns: Sequence[str]) -> SchemaMismatchError:
-    """Return the error for a column that does not exist, with the one that was probably meant and those that exist."""
+    """Return the error for an unknown column, with the most similar name and the existing columns."""
     return SchemaMismatchError(f"there is no column {name!r}", hint=suggest(name, columns, listed_columns(columns)))
 
 
 def unknown_table(
     key: object, where: str, known: Iterable[object], hint: str = "list the tables with `tables()`"
 ) -> TableNotFoundError:
-    """Return the error for a table that does not exist, with the one of the known tables that was probably meant."""
+    """Return the error for an unknown table, with the most similar name among the known tables."""
     found = suggest(str(key), map(str, known), hint, by_parts=True)
     return TableNotFoundError(f"there is no table '{key}' {where}", hint=found)
 
 
 def listed_columns(columns: Sequence[str]) -> str:
-    """Return the names of columns for a hint. Of many, only the first are named."""
+    """Return the names of columns for a hint, shortened to the first ones if there are many."""
     more = len(columns) - _MAX_COLUMNS
     shown = ", ".join(columns[:_MAX_COLUMNS]) + (f" and {more} more" if more > 0 else "")
     return f"the columns are {shown}"

@@ -1,4 +1,4 @@
-"""Arrow types and values as other engines, and Python, know them, and the columns of Lance blobs.
+"""Convert Arrow types and values for other engines and Python, and read the columns of Lance blobs.
 
 Rows come in as Python values, too: a list of dicts, a dict of lists, or a pandas frame.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The precision of decimal128, the widest decimal that most engines have.
 _MOST_DIGITS = 38
 
-# First match wins: what Lance stores, and the type that holds the same values and is known everywhere.
+# The first match counts: a type that Lance stores, and the common type that holds the same values.
 _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
     (pa.types.is_float16, lambda _: pa.float32()),
     (pa.types.is_date64, lambda _: pa.date32()),
@@ -41,7 +41,7 @@ _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
 
 
 def common_type(kind: pa.DataType) -> pa.DataType:
-    """The type to show a column as: the same one, or a wider one; decimals of more than 38 digits stay as they are."""
+    """Return the type to show a column as: the same or a wider one. Decimals of over 38 digits are not changed."""
     # An extension has a meaning beyond its storage, which a cast would lose.
     if isinstance(kind, pa.BaseExtensionType):
         return kind
@@ -57,17 +57,17 @@ def _decimal(kind: pa.DataType) -> pa.DataType:
 
 
 def _timestamp(kind: pa.DataType) -> pa.DataType:
-    # With a time zone most engines know microseconds only, and would cut the rest off on their own after filtering.
+    # With a time zone, most engines support microseconds only, and would truncate values after filtering.
     return pa.timestamp("us", kind.tz) if kind.tz is not None else kind
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is a list of any kind."""
+    """Return whether a type is a list of any kind."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values in Python; times are text where one of their column is finer than microseconds or after 9999.
+    """Return Python values. Times are text if a value of the column is finer than microseconds or after 9999.
 
     The text is that of JSON: ISO 8601, times with a zone in UTC.
     """
@@ -96,7 +96,7 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def _iso_text(value: Any, kind: pa.DataType) -> Any:
-    """Return what Arrow writes for a value of a type, with times and durations as ISO 8601 has them."""
+    """Return a value as text in Arrow's form, with times and durations in ISO 8601."""
     if value is None:
         return None
     if pa.types.is_timestamp(kind):
@@ -123,7 +123,7 @@ def _as_text(kind: pa.DataType) -> pa.DataType:
 
 
 def _retyped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with other leaves."""
+    """Return the type with its leaves replaced."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_retyped(field.type, leaf)) for field in kind])
     if pa.types.is_fixed_size_list(kind):
@@ -192,11 +192,11 @@ _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError, NotImpleme
 def find_rows_table(data: Any, schema: pa.Schema | None, *, fits: Fits) -> pa.Table | None:
     """Return rows of Python values as a table, or None for data of another kind.
 
-    Values take the types of the schema's columns, if one is given and `fits` allows it, and a column that is not in the
-    schema is refused. Otherwise Arrow infers the types. The columns of a pandas frame have types of their own.
+    With a schema, values take the types of its columns if `fits` allows it, and other columns are refused. Otherwise
+    Arrow infers the types. The columns of a pandas frame have types of their own.
     """
     pandas = sys.modules.get("pandas")  # a frame cannot exist before pandas is loaded
-    # First, because a frame has the stream protocol too, which keeps an unnamed index as a column.
+    # Checked first: a frame also has the stream protocol, which keeps an unnamed index as a column.
     if pandas is not None and isinstance(data, pandas.DataFrame):
         return _read_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
@@ -209,7 +209,7 @@ def find_rows_table(data: Any, schema: pa.Schema | None, *, fits: Fits) -> pa.Ta
 
 
 def has_own_types(data: Any) -> bool:
-    """Return whether data brings the types of its columns, as everything does except plain Python values."""
+    """Return whether data has column types. Only plain Python values have none."""
     return hasattr(data, "__arrow_c_stream__") or not isinstance(data, Mapping | list | tuple)
 
 
@@ -222,7 +222,7 @@ def shorten(value: object) -> str:
 def _read_pandas(frame: Any) -> pa.Table:
     """Return the columns of a frame. Named levels of its index become columns, unnamed ones are dropped.
 
-    Arrow itself keeps an unnamed index as `__index_level_0__` unless it is a plain range, which a filter makes it not.
+    Arrow keeps an unnamed index as `__index_level_0__` unless it is a plain range. After a filter it is not.
     """
     named = [name for name in frame.index.names if name is not None]
     try:
@@ -246,7 +246,7 @@ def _read_dicts(rows: Sequence[Any], schema: pa.Schema | None, fits: Fits) -> pa
         return pa.schema([] if schema is None else schema).empty_table()
     first = rows[0]
     for number, row in enumerate(rows):
-        # A missing key may be a misspelled one, so it is not taken for a null.
+        # A missing key may be misspelled, so it does not count as null.
         for name in (*first, *row):
             if name not in row or name not in first:
                 without, other = (number, 0) if name not in row else (0, number)
@@ -317,16 +317,17 @@ def _infer(values: Any, kind: pa.DataType | None) -> pa.Array:
     try:
         return pa.array(values)
     except OverflowError:
-        # Arrow infers int64 for whole numbers, also for those that only uint64 has.
+        # Arrow infers int64 for whole numbers, even for those that only uint64 can hold.
         if kind is None or not pa.types.is_uint64(kind):
             raise
         return pa.array(values, kind)
 
 
 def _fits(found: pa.DataType, kind: pa.DataType, fits: Fits) -> bool:
-    """Return whether Python values that Arrow reads as one type may become another one.
+    """Return whether Python values may be converted from the type that Arrow infers to another one.
 
-    More than for Arrow data: Python has one type of float, dicts may lack keys of a struct, and are maps as well.
+    More conversions are allowed than for Arrow data: Python has one float type, and a dict may be a map or lack keys of
+    a struct.
     """
     if pa.types.is_floating(found) and pa.types.is_floating(kind):
         return True
@@ -359,7 +360,7 @@ def _convert(name: str, values: Any, kind: pa.DataType) -> pa.Array:
 def _no_common_type(
     name: str, values: Any, kind: pa.DataType | None, fits: Fits, cause: BaseException
 ) -> SchemaMismatchError:
-    """Return the error for values of which Arrow infers no type: the first wrong one, or values of different types."""
+    """Return the error for values without an inferred type: the first wrong value, or values of different types."""
     if kind is not None:
         return _mismatch(name, values, kind, fits)
     if isinstance(cause, OverflowError):
@@ -375,14 +376,14 @@ def _no_common_type(
 
 def _mismatch(name: str, values: Any, kind: pa.DataType, fits: Fits) -> SchemaMismatchError:
     hint = "correct the value, or change the column's type first"
-    # Arrow's error does not name the row. One array for each value is slow, but this is the way to an error.
+    # Arrow's error does not name the row. One array for each value is slow, but runs only before an error.
     for number, value in enumerate(values):
         try:
             is_wrong = not _fits(_infer([value], kind).type, kind, fits)
         except _FAILURES:
             is_wrong = True
         if is_wrong:
-            # A binary fraction such as 0.1 is not the decimal that it looks like.
+            # A float such as 0.1 is not exactly that decimal.
             if isinstance(value, float) and pa.types.is_decimal(kind):
                 hint = f"pass a decimal.Decimal, such as Decimal('{value}')"
             problem = f"cannot convert {shorten(value)} to {kind} (column {name!r}, row {number})"

@@ -1,7 +1,7 @@
-"""Base paths: the other locations that hold files of a dataset, which files are where, and what each location holds.
+"""Base paths: further locations for files of a dataset, and reports of the files in each location.
 
-Ids are per home: a branch keeps those it was created with and numbers new ones itself, so a base is always looked up in
-the list of the version that is read, by its name or path.
+Each home has its own ids: a branch keeps the ids it was created with and numbers new bases itself. So look up a base by
+its name or path in the list of the version that is read.
 """
 
 import re
@@ -31,11 +31,11 @@ from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.storage import ObjectStore, is_below_file, open_store
 from anabranch.storage.uris import follow_links, is_local, normalise_uri, relative_to
 
-# What a caller writes for the home's own folder where a base is expected; None means the same.
+# The word for the home's own folder where a base is expected. None means the same.
 OWN_ROOT = "root"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-# A writer loses only to another one that succeeded, so a few attempts are enough.
+# An attempt fails only if another writer succeeded, so a few attempts are enough.
 _ATTEMPTS = 10
 
 
@@ -83,12 +83,12 @@ def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | No
     base = get_base(bases, name_or_id)
     if is_own_root(home, base):
         return None
-    # pylance records a relative path as it is given. What it is relative to differs from process to process.
+    # pylance records a relative path unchanged, but each process may have another working directory.
     if is_local(base.path) and not base.path.startswith("/"):
         raise InvalidInputError(
             f"base {label(base)!r} has the relative path {base.path!r}", hint="add a base with an absolute path"
         )
-    # Lance takes base id 0 for "no base" when it writes, and looks for the new file in the wrong folder ever after.
+    # When Lance writes, base id 0 means "no base". It would then search for the new file in the wrong folder.
     if (
         base.id == 0
         or relative_to(_location(base.path), home.root) is not None
@@ -103,12 +103,12 @@ def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | No
 
 
 def has_manifest(store: ObjectStore) -> bool:
-    """Whether a store holds a dataset, and not only files of one, as a tier does."""
+    """Return whether a store has a dataset, and not only files of one, like a tier."""
     return any(is_manifest(info.path) for info in store.list("_versions"))
 
 
 def is_dataset(uri: str, options: Mapping[str, str]) -> bool | None:
-    """Whether there is a dataset at an address; None if its store cannot be asked."""
+    """Return whether a dataset exists at an address, None if its store cannot be reached."""
     try:
         return has_manifest(open_store(uri, options))
     except AnabranchError:
@@ -132,17 +132,17 @@ def source_roots(home: Home, bases: Iterable[BasePath], is_source: Callable[[Bas
 
 
 def is_manifest(path: str) -> bool:
-    """Whether a path below a dataset's root is a manifest of its main branch."""
+    """Return whether a path below a dataset's root is a manifest of its main branch."""
     return path.startswith("_versions/") and manifest_of_path(path) is not None
 
 
 def is_own_root(home: Home, base: BasePath) -> bool:
-    """Whether a base is another name for the home's own folder, as a dataset that lists its own root has it."""
+    """Return whether a base is the home's own folder. A dataset may list its own root."""
     return base.is_dataset_root and follow_links(_location(base.path)) == follow_links(home.uri)
 
 
 def label(base: BasePath | None) -> str:
-    """Return what a base is called in messages."""
+    """Return the name of a base for messages."""
     if base is None:
         return OWN_ROOT
     return base.name or str(base.id)
@@ -151,16 +151,16 @@ def label(base: BasePath | None) -> str:
 def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False) -> BasePath:
     """Register one more location for files of a dataset.
 
-    With `is_dataset_root` files go to the standard folders below the path, else straight into it. On a branch the base
+    With `is_dataset_root`, files are in the standard folders below the path, else directly in it. On a branch the base
     is listed on main first: a root that only a branch knows counts as stale.
     """
-    place = _usable_location(home, path)
+    location = _usable_location(home, path)
     _check_name(name)
-    # Main first: after a crash in between, main lists one base more, which does no harm. A base that only the branch
+    # Main first: if a crash follows, main lists one more base, which does no harm. A base that only the branch
     # lists would count as stale.
-    if home.branch is not None and find_base(list_bases(home.on(None)), place) is None:
-        register_base(home.on(None), place, name=name, is_dataset_root=is_dataset_root)
-    return register_base(home, place, name=name, is_dataset_root=is_dataset_root)
+    if home.branch is not None and find_base(list_bases(home.on(None)), location) is None:
+        register_base(home.on(None), location, name=name, is_dataset_root=is_dataset_root)
+    return register_base(home, location, name=name, is_dataset_root=is_dataset_root)
 
 
 def register_base(home: Home, path: str, *, name: str | None, is_dataset_root: bool) -> BasePath:
@@ -201,23 +201,23 @@ def _check_name(name: str) -> None:
 
 
 def _usable_location(home: Home, path: str) -> str:
-    place = normalise_uri(path)
-    if relative_to(place, home.root) is not None:
+    location = normalise_uri(path)
+    if relative_to(location, home.root) is not None:
         raise InvalidPathError(
             f"base path {path!r} is in the dataset {home.root!r} itself", hint="choose a folder outside of it"
         )
     # Fails if the store, or its bucket, cannot be reached; a folder that is not there yet is fine.
-    next(iter(open_store(place, home.storage_options).list()), None)
-    if is_below_file(place):
+    next(iter(open_store(location, home.storage_options).list()), None)
+    if is_below_file(location):
         raise InvalidPathError(f"base path {path!r} is a file, or is below one", hint="choose a folder")
-    return place
+    return location
 
 
 def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
     """Raise StaleBaseError if a branch inherits files from a root that is neither its dataset's nor listed on main.
 
-    A copied dataset's branches would silently read the original. Nothing is read beyond the branch's own bases
-    (`bases`, if the caller has them at hand) unless one of them lies elsewhere.
+    Branches of a copied dataset would silently read the original. Only the bases of the branch are read (or `bases`, if
+    given), unless one of them is outside the dataset.
     """
     if home.branch is None:
         return
@@ -277,7 +277,7 @@ def fragments_of_base(home: Home, base: str | int | None, version: int | None = 
 
 
 def _location(path: str) -> str:
-    """A base's path in its one spelling; those of stores that we do not serve stay as they are."""
+    """Return the normalised path of a base. Paths in unsupported stores stay unchanged."""
     try:
         return normalise_uri(path)
     except InvalidPathError:
@@ -286,7 +286,7 @@ def _location(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Some files and their bytes together."""
+    """The number of some files, and their bytes."""
 
     files: int = 0
     bytes: int = 0
@@ -299,7 +299,7 @@ class Usage:
 
 
 def usage_of(sizes: Iterable[int]) -> Usage:
-    """Return how many files there are, given the size of each, and their bytes together."""
+    """Return the number and the total bytes of files, given their sizes."""
     found = tuple(sizes)
     return Usage(files=len(found), bytes=sum(found))
 
@@ -313,7 +313,7 @@ def usage_by_reason(removed: Iterable[tuple[str, int]]) -> dict[str, Usage]:
 
 
 def list_entries(folder: str, options: Mapping[str, str]) -> dict[str, Usage]:
-    """Return what is in a folder by the first segment of the path: files, and folders with all that is in them."""
+    """Return the entries of a folder: its files, and its folders with all of their files."""
     entries: dict[str, Usage] = defaultdict(Usage)
     for found in open_store(folder, options).list():
         entries[found.path.partition("/")[0]] += Usage(files=1, bytes=found.size)
@@ -333,13 +333,13 @@ class BaseUsage:
 
     @property
     def total(self) -> Usage:
-        """All of its files together."""
+        """All files of the base together."""
         return self.data + self.deletion + self.index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageReport:
-    """The live files of one version; `missing` are those that are not where they should be."""
+    """The files that one version needs. `missing` are those that do not exist."""
 
     uri: str
     version: int

@@ -1,8 +1,8 @@
-"""Cleanup: make a plan, and carry it out in an order that an interruption cannot harm.
+"""Cleanup: plan it, and remove files in an order in which an interruption does no harm.
 
-Manifests go first, oldest first: a version that is half removed does not exist any more. Then the dataset is read
-again, because a branch or tag may have been made from such a version in between. Files go last. An interruption leaves
-files that no version needs, which the next cleanup finds again.
+Manifests are removed first, oldest first, so that no version exists in part. Then the dataset is read again, because a
+branch or tag may have been made from such a version in between. Files are removed last. An interruption leaves files
+that no version needs, which the next cleanup finds again.
 """
 
 import json
@@ -61,11 +61,11 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What goes: `manifests` first, oldest first, then `files` below the root, then `in_bases`.
+    """The files to remove: `manifests` first, oldest first, then `files` below the root, then `in_bases`.
 
     `kept` are the versions that stay, and `too_young` those of them that stay only because they are young.
-    `unused` are all files in bases that no kept version needs, whether they are removed now or not, and `absent` those
-    of them that are not there.
+    `unused` are all files in bases that no kept version needs, whether they are removed now or not. `absent` are those
+    that do not exist.
     """
 
     kept: frozenset[VersionKey]
@@ -84,7 +84,7 @@ def make_plan(
 ) -> Plan:
     """Find the versions that are not kept and the files that no kept version needs."""
     survey = _Survey(root, retention, now)
-    # By their address. A base that is a dataset of its own is refused.
+    # Compare addresses. A base that is a dataset of its own is refused.
     targets = [get_target(root, survey.bases, name) for name in ([bases] if isinstance(bases, str) else bases)]
     chosen = {follow_links(normalise_uri(base.path)): base for base in targets if base is not None}
     # The addresses of files that other datasets need.
@@ -94,7 +94,7 @@ def make_plan(
 
 
 class _Survey:
-    """One reading of all versions of one dataset."""
+    """The facts about all versions of one dataset, read once."""
 
     def __init__(self, root: Home, retention: Retention, now: datetime) -> None:
         self._root = root
@@ -106,24 +106,24 @@ class _Survey:
         self._needs = read_versions(root, self._files, skips_damaged=True)
         # The branches of a dataset that was copied here read the original. Until it is relocated, the files that
         # they will need look unused.
-        for place, needs in self._needs.items():
-            if self._manifests[place].has_ref:
-                check_bases(root.on(place[0]), needs.bases)
+        for key, needs in self._needs.items():
+            if self._manifests[key].has_ref:
+                check_bases(root.on(key[0]), needs.bases)
         self.damaged = tuple(sorted(set(self._iter_damage(tagged))))
 
     @property
     def bases(self) -> tuple[BasePath, ...]:
-        """Every base that any version lists, those of main's newest version first."""
+        """All bases of all versions, those of main's newest version first."""
         # Older versions may list a base of the same path under another name or id.
-        newest_first = sorted(self._needs, key=lambda place: (place[0] is not None, is_staged(place[1]), -place[1]))
+        newest_first = sorted(self._needs, key=lambda key: (key[0] is not None, is_staged(key[1]), -key[1]))
         found: dict[str, BasePath] = {}
-        for place in newest_first:
-            for base in self._needs[place].bases:
+        for key in newest_first:
+            for base in self._needs[key].bases:
                 found.setdefault(base.path, base)
         return tuple(found.values())
 
     def plan(self, chosen: Mapping[str, BasePath], protected: frozenset[str]) -> Plan:
-        doomed = {place: file for place, file in self._manifests.items() if place not in self._kept}
+        doomed = {key: file for key, file in self._manifests.items() if key not in self._kept}
         unused = self._unused_in_bases()
         # A file that a clone or source needs stays on the record. A later cleanup removes it when the other dataset no
         # longer does.
@@ -144,15 +144,15 @@ class _Survey:
         return Plan(kept=frozenset(self._manifests), too_young=self._too_young, damaged=self.damaged)
 
     def _iter_damage(self, tagged: Collection[VersionKey]) -> Iterator[str]:
-        """Yield the files of kept versions that are missing or unreadable, and the tagged versions that are gone."""
+        """Yield the missing or unreadable files of kept versions, and the missing tagged versions."""
         there = {file.path for file in self._files.files}
-        for place in self._kept:
-            manifest = self._manifests[place]
-            if manifest.has_ref and place not in self._needs:
+        for key in self._kept:
+            manifest = self._manifests[key]
+            if manifest.has_ref and key not in self._needs:
                 yield manifest.path
             elif manifest.has_ref:
                 # A version can be read without its transaction file.
-                needed = self._needs[place].below - there
+                needed = self._needs[key].below - there
                 yield from (path for path in needed if "_transactions/" not in path)
         for branch, version in tagged:
             if (branch, version) not in self._manifests:
@@ -169,29 +169,29 @@ class _Survey:
 
     def _needed_below(self, protected: frozenset[str]) -> set[str]:
         needed: set[str] = set()
-        for place in self._kept & self._needs.keys():
-            needed |= self._needs[place].below
+        for key in self._kept & self._needs.keys():
+            needed |= self._needs[key].below
         real = follow_links(self._root.root)
         others = [below for uri in protected if (below := relative_to(uri, real))]
         needed.update(others)
-        # Another dataset names an index by its folder and large values by their data file, so what is inside is needed
-        # too.
+        # Another dataset names an index by its folder and large values by their data file, so files in these are
+        # needed, too.
         needed.update(_inside((file.path for file in self._files.files), others))
         return needed
 
     def _unused_in_bases(self) -> frozenset[BaseFile]:
-        """The files elsewhere that a version of this dataset named and that no kept version needs."""
-        # Files of versions that an earlier cleanup removed: no manifest names them any more.
+        """Return the files in bases that a version of this dataset named and that no kept version needs."""
+        # Files of versions that an earlier cleanup removed, which no manifest names now.
         named = set(read_record(self._root.store()))
         needed: set[BaseFile] = set()
-        for place, needs in self._needs.items():
+        for key, needs in self._needs.items():
             named |= needs.elsewhere
-            if place in self._kept:
+            if key in self._kept:
                 needed |= needs.elsewhere
         return frozenset(named - needed)
 
     def _find_in_base(self, path: str, unused: Iterable[BaseFile]) -> tuple[list[RemovedFile], list[BaseFile]]:
-        """Return the unused files in one base that are old enough to be removed, and those that are not there."""
+        """Return the unused files in one base that are old enough to be removed, and those that do not exist."""
         here = {below: (kind, uri) for kind, uri in unused if (below := relative_to(uri, path))}
         listed = {info.path: info for info in open_store(path, self._root.storage_options).list()} if here else {}
         inside = _inside(listed, here)
@@ -201,7 +201,7 @@ class _Survey:
             for info in found
             if info.modified <= self._horizon
         ]
-        # An index is there if its folder has a file; the folder itself is not listed.
+        # An index exists if its folder has a file. The folder itself is not listed.
         absent = here.keys() - listed.keys() - set(inside.values())
         return removed, [here[name] for name in absent]
 
@@ -212,14 +212,14 @@ class _Survey:
             files = sum(1 for _, uri in unused if relative_to(uri, path))
             if path in chosen or files == 0:
                 continue
-            # The source of a clone has the id 0. What is in another dataset is for that one to clean.
+            # The source of a clone has the id 0. Each dataset cleans its own files.
             is_dataset = base.id == 0 or has_manifest(open_store(path, self._root.storage_options))
             if not is_dataset:
                 yield UnusedInBase(name=label(base), path=base.path, files=files)
 
 
 def _inside(paths: Iterable[str], files: Iterable[str]) -> dict[str, str]:
-    """The paths in the folder of an index, or in the folder of large values beside a data file, with that file."""
+    """Return the paths in the folder of an index, or a data file with the files of large values beside it."""
     folders = {file.removesuffix(".lance"): file for file in files}
     found = {}
     for path in paths:
@@ -261,8 +261,8 @@ def cleanup(
         return _report(plan, dry_run=dry_run)
     done = _Sweep(root, plan, progress)
     if plan.unused:
-        # Before the manifests are removed: only they name these files, and a crash would make the files unknown for
-        # good.
+        # Record them before the manifests are removed: only these name the files, and after a crash they would be
+        # unknown.
         write_record(root.store(), read_record(root.store()) | plan.unused)
     done.remove_manifests()
     # Versions that were made from a removed one name its files themselves, and are found by reading all again.
@@ -275,7 +275,7 @@ def cleanup(
 
 
 def _now(root: Home, *, dry_run: bool) -> datetime:
-    """The store's clock; a dry run on a read-only store uses this machine's."""
+    """Return the time of the store's clock, or of the local clock for a dry run on a read-only store."""
     try:
         return store_time(root)
     except StorageError:
@@ -301,12 +301,12 @@ def _removed_version(manifest: LayoutFile) -> RemovedFile:
     return RemovedFile(path=manifest.path, bytes=manifest.size, reason=CleanupReason.VERSION)
 
 
-def _named(places: Iterable[VersionKey]) -> tuple[tuple[str, int], ...]:
-    return tuple((branch or MAIN, version) for branch, version in places)
+def _named(keys: Iterable[VersionKey]) -> tuple[tuple[str, int], ...]:
+    return tuple((branch or MAIN, version) for branch, version in keys)
 
 
 class _Sweep:
-    """The removal of what a plan names."""
+    """Removes the files of a plan."""
 
     def __init__(self, root: Home, plan: Plan, progress: Progress) -> None:
         self._root = root
@@ -320,16 +320,16 @@ class _Sweep:
     def remove_manifests(self) -> None:
         self._progress(0, self._total)
         saved: dict[VersionKey, bytes] = {}
-        # Before the first manifest is removed, because the gap must never exist beside an old hint.
+        # Renew before the first manifest is removed: a gap and an old hint must never exist together.
         self._renew_hints()
-        for place, file in self._plan.manifests.items():
+        for key, file in self._plan.manifests.items():
             # Concurrent cleanups remove the same versions.
             with suppress(ObjectNotFoundError):
-                saved[place] = zlib.compress(self._store.get(file.path), level=1)
+                saved[key] = zlib.compress(self._store.get(file.path), level=1)
             self._store.delete(file.path)
             self._done(_removed_version(file))
         restored = self._restore_referenced(saved)
-        self.versions = [place for place in self._plan.manifests if place not in restored]
+        self.versions = [key for key in self._plan.manifests if key not in restored]
 
     def _renew_hints(self) -> None:
         """Write the newest version into the version hints of the branches that lose versions.
@@ -349,19 +349,19 @@ class _Sweep:
                 self._store.delete(path)  # a full disk: without a hint, Lance lists the versions
 
     def _restore_referenced(self, saved: Mapping[VersionKey, bytes]) -> set[VersionKey]:
-        """Put back versions that were tagged or branched from since the plan was made; their files are still there."""
+        """Restore versions that got a tag or branch after the plan was made. Their files still exist."""
         tagged, by_branches = referenced_versions(self._root, layout(self._root))
         # A tag or branch may have been created after the plan. Its version is restored from memory; no file of it was
         # removed yet.
         restored = set((tagged | by_branches) & saved.keys())
-        paths = {self._plan.manifests[place].path: saved[place] for place in restored}
+        paths = {self._plan.manifests[key].path: saved[key] for key in restored}
         for path, data in paths.items():
             self._store.put(path, zlib.decompress(data))
         self.removed = [file for file in self.removed if file.path not in paths]
         return restored
 
     def remove_files(self, left: Plan) -> None:
-        """Remove what the first plan named and the second one still does."""
+        """Remove the files that both plans name."""
         still = {*left.files, *left.in_bases}
         files = [file for file in (*self._plan.files, *self._plan.in_bases) if file in still]
         for file in iter_in_parallel(self._remove, files):
@@ -377,7 +377,7 @@ class _Sweep:
         return file
 
     def gone(self, files: Iterable[BaseFile]) -> frozenset[BaseFile]:
-        """Those of some files in bases that were removed, and index folders of which anything was."""
+        """Return the given files in bases that were removed, and index folders that lost a file."""
         paths = {file.path for file in self.removed}
         folders = {path.rpartition("/")[0] for path in paths}
         return frozenset(file for file in files if file[1] in paths or file[1] in folders)

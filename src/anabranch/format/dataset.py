@@ -1,4 +1,4 @@
-"""A handle on one Lance dataset, made by us or by anyone; each method delegates to the module of its subject."""
+"""A handle on one Lance dataset, of any origin; each method delegates to the module of its subject."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from anabranch.ids import MAIN
 from anabranch.storage import open_store
 from anabranch.storage.requests import OnProgress, counting
 
-# How a position in history is given: a version number, the name of a branch or tag, or (branch, version).
+# A position in history: a version number, the name of a branch or tag, or (branch, version).
 Ref = int | str | tuple[str | None, int | None]
 
 
@@ -53,7 +53,7 @@ def open_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str]
 
 
 def open_damaged_dataset(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> "Dataset":
-    """Return a handle on a dataset that Lance may not be able to open, for doctor and layout; nothing is read yet."""
+    """Return a handle for doctor and layout on a dataset that Lance may fail to open. Nothing is read yet."""
     home = Home.at(uri, storage_options)
     root, separator, branch = home.root.rpartition("/tree/")
     if separator and open_store(root, home.storage_options).find_info(branch_ref_path(branch)) is not None:
@@ -73,12 +73,12 @@ class Dataset:
 
     @property
     def uri(self) -> str:
-        """The dataset's root, whatever the branch."""
+        """The root of the dataset, the same on all branches."""
         return self._home.root
 
     @property
     def home(self) -> Home:
-        """Where the dataset lies and which branch is meant, for the layers above."""
+        """The location of the dataset and its branch, for the layers above."""
         return self._home
 
     @property
@@ -141,18 +141,18 @@ class Dataset:
         return branches.create_branch(self._root, name, self._source(source))
 
     def branch_list(self) -> RefList[refs.BranchInfo]:
-        """List the branches, and where each began.
+        """List the branches and their origins.
 
         A branch whose metadata cannot be read is left out, named in the list's `unreadable`, and warned of.
         """
         return warn_unreadable(refs.list_branches(self._root), self.uri)
 
     def branch_get(self, name: str) -> refs.BranchInfo:
-        """A branch, and where it began."""
+        """Return a branch and its origin."""
         return refs.get_branch(self._root, name)
 
     def branch_checkout(self, name: str, version: int | None = None) -> Self:
-        """A handle on a branch, 'main' included; refused if the branch reads from a location that the dataset left."""
+        """Return a handle on a branch or 'main'. Raise an error if the branch reads the dataset's former location."""
         home = self._root if name == MAIN else self._root.on(name)
         if home.branch is not None:
             refs.get_branch(self._root, name)
@@ -161,7 +161,7 @@ class Dataset:
         return type(self)(home, version=version)
 
     def branch_delete(self, name: str, *, dry_run: bool = False) -> branches.DeletedBranch:
-        """Delete a branch and its files; refused while another branch, a tag or a clone needs it."""
+        """Delete a branch and its files. Raise an error while another branch, a tag or a clone needs it."""
         holds.refuse_held_branch(self._root, name)
         return branches.delete_branch(self._root, name, on_removal=record_branch, dry_run=dry_run)
 
@@ -184,7 +184,7 @@ class Dataset:
     # Tags
 
     def tag_create(self, name: str, ref: Ref | None = None) -> refs.TagInfo:
-        """Give a version a name, by default what this handle reads."""
+        """Name a version, by default that of this handle."""
         holds.refuse_hold_name(name)
         return refs.create_tag(self._root, name, self._source(ref))
 
@@ -201,11 +201,11 @@ class Dataset:
         return warn_unreadable(refs.list_tags(self._root), self.uri)
 
     def tag_get(self, name: str) -> refs.TagInfo:
-        """A tag, and what it names."""
+        """Return a tag and its target."""
         return refs.get_tag(self._root, name)
 
     def tag_checkout(self, name: str) -> Self:
-        """A handle on what a tag names."""
+        """Return a handle on the target of a tag."""
         tag = refs.get_tag(self._root, name)
         return self.branch_checkout(tag.branch or MAIN, tag.version)
 
@@ -272,7 +272,7 @@ class Dataset:
                     "prune needs to know which versions to keep",
                     hint="give `keep_last` or `keep_newer_than`; `keep_last=1` keeps the newest version of each branch",
                 )
-            # All that may be refused is refused before anything moves.
+            # Check all arguments before anything moves.
             self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases, dry_run=True)
         elif any(value is not None for value in rules.values()):
             raise InvalidInputError("versions are removed only by a move with prune", hint="add `prune=True`")
@@ -326,7 +326,7 @@ class Dataset:
     def shallow_clone(
         self, target: str | PurePath, ref: Ref | None = None, *, storage_options: Mapping[str, str] | None = None
     ) -> holds.CloneInfo:
-        """Make a dataset that reads this one's data files; what it needs is kept here until it is dropped."""
+        """Make a dataset that reads this one's data files. This dataset keeps them until the clone is dropped."""
         wanted = self._clone_source(ref)
         return clone.shallow_clone(self._root, str(target), ref=wanted, storage_options=storage_options)
 
@@ -344,19 +344,19 @@ class Dataset:
     def clone_drop(
         self, target: str | PurePath, *, storage_options: Mapping[str, str] | None = None, dry_run: bool = False
     ) -> holds.DroppedClone:
-        """Delete a shallow clone and stop keeping what it needed; the options reach the clone."""
+        """Delete a shallow clone and stop keeping its files. The options reach the clone."""
         return holds.drop_clone(
             self._root, str(target), storage_options=storage_options, on_removal=record_clone_files, dry_run=dry_run
         )
 
     def clone_release(self, tag: str) -> None:
-        """Stop keeping what a clone needs, and leave the clone alone: for one that is gone or independent."""
+        """Stop keeping the files of a clone that is deleted or independent. The clone is not changed."""
         holds.release_clone(self._root, tag)
 
     def relocate(
         self, *, mapping: Mapping[str, str] | None = None, progress: OnProgress | None = None, dry_run: bool = False
     ) -> relocate.RelocateReport:
-        """Make a moved or copied dataset read its new address only; a clone's source records the new address."""
+        """Make a moved or copied dataset read only its new address. The source of a clone records the new address."""
         return relocate.relocate(self._root, mapping=mapping, progress=counting(progress, "versions"), dry_run=dry_run)
 
     def layout(self) -> listing.Layout:
@@ -364,7 +364,7 @@ class Dataset:
         return listing.layout(self._root)
 
     def deleted_offsets(self, fragment_id: int) -> fragment_rows.Offsets:
-        """The rows of a fragment that this handle's version no longer has, as sorted offsets into the fragment."""
+        """Return the deleted rows of a fragment at this handle's version, as sorted offsets into the fragment."""
         return fragment_rows.deleted_offsets(self._home, self._pinned, fragment_id)
 
     def doctor(
@@ -375,9 +375,9 @@ class Dataset:
         clones: Sequence[str] = (),
         progress: OnProgress | None = None,
     ) -> DoctorReport:
-        """Report what is wrong, and with `repair` repair what is safe: nothing younger than `grace` is touched.
+        """Report problems. With `repair`, make safe repairs first. Nothing younger than `grace` is changed.
 
-        Clones that plain pylance made are unknown here; name them, and what they need is kept. `progress` is called
+        Clones that plain pylance made are unknown here. Name them to keep their files. `progress` is called
         with the number of versions that were read, and the number of all.
         """
         others = [Home.at(uri, self._home.storage_options) for uri in clones]
@@ -401,7 +401,7 @@ class Dataset:
             )
 
     def _source(self, ref: Ref | None) -> refs.Source:
-        """What a ref names; without one, what this handle reads."""
+        """Return the version that a ref names, or by default the version of this handle."""
         match ref:
             case None:
                 return self._home.branch, self._pinned

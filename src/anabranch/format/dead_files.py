@@ -28,17 +28,17 @@ from anabranch.format.layout.listing import (
 from anabranch.format.refs.refs import BranchInfo, find_branch, list_tags
 from anabranch.storage import in_parallel
 
-# Homes of ours are called `{branch}/{ulid}`.
+# The homes of Anabranch are named `{branch}/{ulid}`.
 _OWN_HOME = re.compile(r".+/[0-9A-HJKMNP-TV-Z]{26}")
 _UNFINISHED = frozenset({LayoutKind.TEMPORARY, LayoutKind.PENDING_MANIFEST})
 _MANAGED_PATH = tag_ref_path(MANAGED_TAG)
 # No version has this number.
 _NOWHERE: VersionKey = (None, -1)
-# Homes forked from each other in a longer line than this are taken for equally deep.
+# Homes at the end of a longer chain of forks count as equally deep.
 _DEEPEST = 1_000
-# The rank of files that go before all others.
+# The rank of files that are deleted first.
 _FIRST = -1
-# gc does not decide on these.
+# gc never deletes these.
 _UNTOUCHED = frozenset({LayoutKind.UNKNOWN, LayoutKind.TAG_REF, LayoutKind.CLEANUP_RECORD, LayoutKind.MEM_WAL})
 
 
@@ -55,13 +55,13 @@ class DeadReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What others need of a dataset.
+    """The versions of a dataset that others need.
 
-    `places` are versions that must stay readable. `since` is, for a home, the ordinary version from which on its
+    `keys` are versions that must stay readable. `since` is, for a home, the ordinary version from which on its
     history is read. `without_key` are the versions whose descent must stay readable, since their rows have no key.
     """
 
-    places: frozenset[VersionKey] = frozenset()
+    keys: frozenset[VersionKey] = frozenset()
     since: Mapping[str | None, int] = field(default_factory=dict)
     without_key: frozenset[VersionKey] = frozenset()
 
@@ -78,10 +78,10 @@ class DeadFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What is needed of a dataset and what is not.
+    """The needed and the dead files of a dataset.
 
     `dead` is sorted by rank: an interrupted deletion leaves no version without its files.
-    `missing` are files that are needed and not there. `users` are the files of each version, `sizes` the bytes of
+    `missing` are needed files that do not exist. `users` are the files of each version, `sizes` the bytes of
     all files, and `external` the versions that external branches or tags need.
     """
 
@@ -96,7 +96,7 @@ class Reach:
 def find_reach(root: Home, wanted: Wanted, *, horizon: datetime) -> Reach:
     """Find the files that the wanted versions need, and those that are dead.
 
-    What was written after the horizon may belong to work that is not published yet, and is never called dead.
+    Files written after the horizon are never dead: they may belong to work that is not published yet.
     """
     return _Survey(root, wanted, horizon).find()
 
@@ -116,13 +116,13 @@ class _Survey:
     def find(self) -> Reach:
         parents = self._parents()
         tagged, marked = self._tagged()
-        wanted = self._wanted.places | tagged
+        wanted = self._wanted.keys | tagged
         homes = self._kept_homes({home for home, _ in wanted}, parents)
-        external = tagged.union(place for place in self._manifests if _is_external(place[0]))
+        external = tagged.union(key for key in self._manifests if _is_external(key[0]))
         kept = {*wanted, *self._kept_ordinary(homes), *external, *(marked if homes else ())}
         users = self._users(kept, lambda file: self._reader.read(file).below)
         chained = self._chained(self._wanted.without_key & users.keys()) - kept
-        # Their rows are not read: only their transactions are, to follow what was made from what.
+        # Only their transactions are read, to find the versions that they were made from.
         users.update(self._users(chained, self._reader.read_own))
         kept |= chained
         needed = frozenset().union(*users.values())
@@ -140,7 +140,7 @@ class _Survey:
         )
 
     def _parents(self) -> dict[str, str | None]:
-        """The home that each home was forked from; damaged metadata keep everything in the dataset."""
+        """Return the home from which each home was forked. With damaged metadata, the whole dataset is kept."""
         found = in_parallel(self._branch, self._files.branches)
         return {info.name: info.parent_branch for info in found if info is not None}
 
@@ -177,7 +177,7 @@ class _Survey:
         return frozenset(kept)
 
     def _kept_ordinary(self, homes: frozenset[str | None]) -> Iterator[VersionKey]:
-        """The newest ordinary version of each home, and those after which external writes are searched for."""
+        """Return the newest ordinary version of each home, and the versions from which external writes are searched."""
         versions: dict[str | None, list[int]] = defaultdict(list)
         for home, version in self._manifests:
             if home in homes and not is_staged(version):
@@ -189,17 +189,17 @@ class _Survey:
             yield from ((home, version) for version in found if version >= min(since, newest))
 
     def _users(
-        self, places: Iterable[VersionKey], read: Callable[[LayoutFile], frozenset[str]]
+        self, keys: Iterable[VersionKey], read: Callable[[LayoutFile], frozenset[str]]
     ) -> dict[VersionKey, frozenset[str]]:
-        """The paths of the files that each version needs, its own among them, read from its manifest."""
-        ordered = sorted(places, key=_version_key)
-        found = in_parallel(lambda place: self._files_of(place, read), ordered)
-        return {place: files for place, files in zip(ordered, found, strict=True) if files is not None}
+        """Return the paths of the files that each version needs, including its own, from its manifest."""
+        ordered = sorted(keys, key=_version_key)
+        found = in_parallel(lambda key: self._files_of(key, read), ordered)
+        return {key: files for key, files in zip(ordered, found, strict=True) if files is not None}
 
-    def _files_of(self, place: VersionKey, read: Callable[[LayoutFile], frozenset[str]]) -> frozenset[str] | None:
-        file = self._manifests.get(place)
+    def _files_of(self, key: VersionKey, read: Callable[[LayoutFile], frozenset[str]]) -> frozenset[str] | None:
+        file = self._manifests.get(key)
         if file is None:
-            self._missing.append(f"{self._root.on(place[0]).folder}/version {place[1]}".lstrip("/"))
+            self._missing.append(f"{self._root.on(key[0]).folder}/version {key[1]}".lstrip("/"))
             return None
         try:
             return read(file)
@@ -207,27 +207,27 @@ class _Survey:
             self._missing.append(file.path)
             return None
 
-    def _chained(self, places: frozenset[VersionKey]) -> set[VersionKey]:
-        """The steps by which some versions go back to others that are wanted, as far as they do."""
+    def _chained(self, keys: frozenset[VersionKey]) -> set[VersionKey]:
+        """Return the steps between wanted versions and the earlier wanted versions that they were made from."""
         found: set[VersionKey] = set()
         lost: set[VersionKey] = set()
-        for place in sorted(places, key=_version_key):
+        for key in sorted(keys, key=_version_key):
             steps: list[VersionKey] = []
-            here = self._step_before(place)
+            here = self._step_before(key)
             # Steps that are known already end the walk, so that each step is visited once however many versions share
             # it.
-            while here in self._manifests and not any(here in known for known in (self._wanted.places, found, lost)):
+            while here in self._manifests and not any(here in known for known in (self._wanted.keys, found, lost)):
                 steps.append(here)
                 here = self._step_before(here)
-            leads_on = here in self._wanted.places or here in found
+            leads_on = here in self._wanted.keys or here in found
             (found if leads_on else lost).update(steps)
         return found
 
-    def _step_before(self, place: VersionKey) -> VersionKey:
+    def _step_before(self, key: VersionKey) -> VersionKey:
         try:
-            before = step_back(VersionRef(home=self._root.on(place[0]), version=place[1]))
+            before = step_back(VersionRef(home=self._root.on(key[0]), version=key[1]))
         except (CorruptError, DamagedFileError):
-            self._missing.append(self._manifests[place].path)
+            self._missing.append(self._manifests[key].path)
             return _NOWHERE
         return _NOWHERE if before is None else (before.home.branch, before.version)
 
@@ -279,7 +279,7 @@ class _Survey:
         """Return why a file of a home that stays is dead, if no version that stays needs the file."""
         if file.kind in _UNFINISHED:
             return DeadReason.UNFINISHED
-        # The versions of an external branch are not for gc to decide, nor are its files.
+        # gc does not delete versions or files of external branches.
         if file.kind is LayoutKind.VERSION_HINT or _is_external(file.branch):
             return None
         if file.kind in MANIFESTS:
@@ -291,12 +291,12 @@ class _Survey:
         return file.modified >= self._horizon
 
 
-def _version_key(place: VersionKey) -> tuple[str, int]:
-    return place[0] or "", place[1]
+def _version_key(key: VersionKey) -> tuple[str, int]:
+    return key[0] or "", key[1]
 
 
 def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:
-    """Manifests first, then what they named, then refs; of those, homes before what they were forked from."""
+    """Return the order of deletion: manifests, then the files that they name, then refs. A home precedes its parent."""
     home = branch_of_ref_path(file.path)
     if home is None:
         return 0 if file.kind in MANIFESTS else 1
@@ -310,5 +310,5 @@ def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:
 
 
 def _is_external(home: str | None) -> bool:
-    """Whether a branch is external: ours have names that end with a ULID."""
+    """Return whether a branch is external. Branches of Anabranch have names that end with a ULID."""
     return home is not None and _OWN_HOME.fullmatch(home) is None

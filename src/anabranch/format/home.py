@@ -41,7 +41,7 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """A cache with a bound: the values kept last, at most `limit` of them; threads may share it.
+    """A cache of the last `limit` values at most. Threads may share it.
 
     With a `capacity`, the weights of all kept values are at most that in sum, but the newest value is always kept,
     unless it is heavier than `heaviest`.
@@ -61,7 +61,7 @@ class BoundedCache(Generic[K, V]):
 
     @property
     def weight(self) -> int:
-        """The weights of all kept values in sum."""
+        """The sum of the weights of all kept values."""
         return self._weight
 
     def find(self, key: K) -> V | None:
@@ -72,7 +72,7 @@ class BoundedCache(Generic[K, V]):
         if weight > self._heaviest:
             return
         with self._lock:
-            # Removed first, so that the key moves to the end.
+            # Remove the key first, so that it moves to the end.
             _, former = self._values.pop(key, (None, 0))
             self._values[key] = (value, weight)
             self._weight += weight - former
@@ -86,18 +86,18 @@ class BoundedCache(Generic[K, V]):
 
 
 def branch_folder(branch: str) -> str:
-    """Where a branch's files are, below the dataset root."""
+    """Return the folder of a branch below the dataset root."""
     return f"tree/{branch}"
 
 
 def is_staged(version: int) -> bool:
-    """Whether a version is detached: outside the history, with an id from the upper half of 64 bits."""
+    """Return whether a version is detached: outside the history, with an id from the upper half of 64 bits."""
     return version >= 1 << 63
 
 
 def is_safe_branch(branch: str) -> bool:
-    """Whether a branch name, which becomes a path below `tree/`, stays there."""
-    # Names come from files that others wrote. `..` in one would lead a deletion out of the dataset.
+    """Return whether the path of a branch name stays below `tree/`."""
+    # Names come from files of other tools. With `..` in a name, a deletion could leave the dataset.
     return "\\" not in branch and "\0" not in branch and {"", ".", ".."}.isdisjoint(branch.split("/"))
 
 
@@ -106,7 +106,7 @@ _FOLDERS = ("_versions", "_transactions", "data", "_deletions", "_indices")
 
 _REPAIR = "run `doctor(repair=True)`, which repairs it if another copy has the same state"
 
-# What a handle may keep of the metadata and indices that it read. Handles that were staged on each other share one
+# The bytes of metadata and of indices that a handle may cache. Handles that were staged on each other share one
 # cache, in which Lance keeps the manifest of every version of the chain: by default up to 1 GiB, and 6 GiB of indices.
 _METADATA_BYTES = 64 * 1024 * 1024
 _INDEX_BYTES = 512 * 1024 * 1024
@@ -173,7 +173,7 @@ class Home:
         return self if branch == self.branch else replace(self, branch=branch)
 
     def manifest_path(self, version: int) -> str:
-        """Return where the manifest of a version is, below the dataset's root."""
+        """Return the path of the manifest of a version below the dataset's root."""
         # Ordinary numbers count down, so that a sorted listing shows the newest first.
         name = f"d{version}.manifest" if version >= 1 << 63 else f"{(1 << 64) - 1 - version:020d}.manifest"
         return f"{self.folder}/_versions/{name}" if self.folder else f"_versions/{name}"
@@ -183,7 +183,7 @@ class Home:
         return open_root(self.root, tuple(self.storage_options.items()))
 
     def errors(self) -> AbstractContextManager[None]:
-        """Raise one of our errors, which names the home, for whatever Lance raises inside."""
+        """Translate errors that Lance raises inside into errors of Anabranch that name the home."""
         return lance_errors(self.uri, self.storage_options)
 
     def lance_options(self) -> dict[str, str] | None:
@@ -198,7 +198,7 @@ class Home:
         """
         check_process()
         given: object = version
-        # Lance takes a text for a tag, and knows only unsigned numbers of 64 bits.
+        # Lance reads a text as a tag, and supports only unsigned numbers of 64 bits.
         if given is not None and not (isinstance(given, int) and 0 <= given < 1 << 64):
             raise self.no_version(version)
         if version is None or not is_staged(version):
@@ -215,7 +215,7 @@ class Home:
         return known
 
     def remember(self, version: int, handle: "lance.LanceDataset", *, columns_of: int | None = None) -> None:
-        """Keep the handle of a staged version for the next caller that opens it, or the one that it was staged on.
+        """Cache a handle for the next caller that opens a staged version: its own, or that of its base version.
 
         `columns_of` is a version with the same columns.
         """
@@ -226,7 +226,7 @@ class Home:
             _COLUMNS.keep((self, version), columns, weight=len(columns.schema))
 
     def forget(self) -> None:
-        """Drop everything cached of this dataset, whose manifests are about to be rewritten, or were."""
+        """Drop all cached values of this dataset. Call this before or after its manifests are rewritten."""
         for cache in _CACHES:
             cache.forget(lambda kept: relative_to(kept[0].root, self.root) is not None)
 
@@ -282,7 +282,7 @@ class Home:
         )
 
 
-# A home, and one of its versions, or None for what is cached of the home itself.
+# A home and one of its versions, or None for a value of the home itself.
 HomeKey = tuple[Home, int | None]
 
 
@@ -324,7 +324,7 @@ class VersionRef:
 
     @property
     def row_schema(self) -> "pa.Schema":
-        """The schema of rows as they are compared and merged: blobs are binary."""
+        """The schema in which rows are compared and merged: blobs are binary."""
         return self._columns().row_schema
 
     @property

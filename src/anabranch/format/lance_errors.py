@@ -1,6 +1,6 @@
 """Lance's errors, translated once, and scans that a damaged index does not stop.
 
-Lance raises ValueError and OSError with prose, and panics with a BaseException; only the prose distinguishes them.
+Lance raises ValueError and OSError, and panics with a BaseException. Only their messages distinguish them.
 """
 
 import re
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# First match wins: the message of Lance, what we raise, what to do next.
+# The first match counts: a pattern of Lance's message, the error to raise, and its hint.
 _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
     (
         r"cannot be (read|written) by this version of Lance",
@@ -90,20 +90,20 @@ _TABLE: tuple[tuple[str, type[AnabranchError], str], ...] = (
 
 
 def is_damaged_file(error: Exception) -> bool:
-    """Whether an error of Lance is about a file that is damaged or missing."""
+    """Return whether an error of Lance is about a damaged or missing file."""
     return isinstance(_translate(str(error), uri="", options={}), DamagedFileError)
 
 
 @contextmanager
 def lance_errors(uri: str, storage_options: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Raise one of our errors, which names the dataset, for whatever Lance raises inside."""
+    """Translate errors that Lance raises inside into errors of Anabranch that name the dataset."""
     check_process()
     try:
         yield
     except AnabranchError:
         raise
     except BaseException as err:
-        # By name: pyarrow takes long to load, and panics of Rust have a type that cannot be imported.
+        # Compare the type's name: pyarrow takes long to load, and the type of Rust's panics cannot be imported.
         name, options = type(err).__name__, storage_options or {}
         if name == "PanicException":
             problem = f"Lance gave up on {uri!r}: {_clean(str(err), options)}"
@@ -114,23 +114,23 @@ def lance_errors(uri: str, storage_options: Mapping[str, str] | None = None) -> 
         raise
 
 
-def _translate(said: str, *, uri: str, options: Mapping[str, str]) -> AnabranchError:
-    text = _clean(said, options)
+def _translate(message: str, *, uri: str, options: Mapping[str, str]) -> AnabranchError:
+    text = _clean(message, options)
     for pattern, kind, hint in _TABLE:
-        if re.search(pattern, said):
+        if re.search(pattern, message):
             return kind(f"dataset {uri!r}: {text}", hint=hint)
     return StorageError(f"dataset {uri!r}: {text}", hint="see Lance's own message above")
 
 
-def _clean(said: str, options: Mapping[str, str]) -> str:
-    """Lance's words without its source locations, and without our credentials."""
+def _clean(message: str, options: Mapping[str, str]) -> str:
+    """Return Lance's message without source locations and credentials."""
     # Lance appends positions in its source, and S3 the XML of its answer.
-    text = re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+|: <\?xml.*", "", said, flags=re.DOTALL)
+    text = re.sub(r",? ?/[^ ,]*/rust/[^ ,]*\.rs:\d+:\d+|: <\?xml.*", "", message, flags=re.DOTALL)
     return redact(" ".join(text.split()), options)[:500]
 
 
 def iter_batches(dataset: "lance.LanceDataset", **options: Any) -> "Iterator[pa.RecordBatch]":
-    """Read a scan; where it fails on a damaged file before its first row, without the indices.
+    """Read a scan. If it fails on a damaged file before its first row, read it without indices.
 
     An index only finds rows, so that a write does not need it. If a file of the rows is damaged, the second
     scan fails too.

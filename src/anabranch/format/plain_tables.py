@@ -1,7 +1,7 @@
-"""Plain Lance tables that are not versioned by commits: written whole, or brought up to date by several writers.
+"""Plain Lance tables that are not versioned by commits: written as a whole, or updated by several writers.
 
-Lance itself puts an append on top of what came in between, so that two writers who add the same rows both succeed.
-Here a change is staged, and its manifest then put as the next version if there is none: of two writers one succeeds.
+Lance rebases an append onto concurrent changes, so two writers that add the same rows both succeed. Here a change is
+staged, and its manifest is put as the next version unless that exists: only one of two writers succeeds.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _MOST_FRAGMENTS = 64
 
 
 def find_newest(home: Home) -> VersionRef | None:
-    """The newest version, or None if there is no table."""
+    """Return the newest version, or None if there is no table."""
     try:
         return VersionRef(home=home, version=home.head_version())
     except DatasetNotFoundError:
@@ -46,7 +46,7 @@ def make_table(home: Home, schema: pa.Schema) -> VersionRef:
 
 
 def remove_table(home: Home) -> None:
-    """Delete every file; for a table that cannot be opened any more."""
+    """Delete every file of a table that can no longer be opened."""
     store = home.store()
     for info in list(store.list()):
         store.delete(info.path)
@@ -54,7 +54,7 @@ def remove_table(home: Home) -> None:
 
 
 def add_rows(version_ref: VersionRef, rows: pa.Table) -> bool:
-    """Make the next version, with more rows; False if another writer has made it, and nothing happened."""
+    """Make the next version with more rows. Return False, without a change, if another writer has made it."""
     if not len(rows):
         return True
     added = append(version_ref, rows)
@@ -67,7 +67,7 @@ def add_rows(version_ref: VersionRef, rows: pa.Table) -> bool:
 
 
 def replace_rows(version_ref: VersionRef, rows: pa.Table) -> bool:
-    """Make the next version, with these rows alone; False if another writer has made it, and nothing happened."""
+    """Make the next version with these rows alone. Return False, without a change, if another writer has made it."""
     return _publish(version_ref, overwrite(version_ref, rows))
 
 
@@ -82,7 +82,7 @@ def _publish(before: VersionRef, staged: VersionRef) -> bool:
     except ObjectExistsError:
         return False
     finally:
-        # Won or lost, nothing refers to the staged manifest any more.
+        # In both cases nothing refers to the staged manifest now.
         _forget(store, staged)
     return True
 
@@ -106,7 +106,7 @@ def _forget(store: ObjectStore, staged: VersionRef) -> None:
 def write_plain_dataset(
     uri: str, storage_options: Mapping[str, str], data: pa.RecordBatchReader, *, overwrite: bool
 ) -> int:
-    """Write rows as a dataset of its own, as one version; how many rows it has."""
+    """Write rows as a dataset of its own, as one version. Return the number of rows."""
     home = Home.at(uri, storage_options)
     refuse_links(home.root, *home.folders)
     rows = read_rows(data)

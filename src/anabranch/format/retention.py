@@ -1,4 +1,4 @@
-"""What a cleanup keeps: versions by the rules of retention, and files in bases that other datasets need.
+"""The retention rules of a cleanup: the versions that stay, and the files in bases that other datasets need.
 
 A file in the dataset's own folder is found by a listing. A base may be shared with other datasets, clones and sources
 among them, so a file there is removed only if this dataset named it and no other dataset needs it. Once the last
@@ -61,10 +61,10 @@ class CleanupReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How much history stays: the versions of a dataset, or the commits of a repository.
+    """The history to keep: versions of a dataset, or commits of a repository.
 
-    Without `keep_last` and `keep_newer_than` all of it stays; with one of them, what that one covers; with both, what
-    either covers. Nothing that was needed or written within `grace` is removed.
+    Without `keep_last` and `keep_newer_than`, all of it stays. With one of them, that part stays; with both, both parts
+    stay. Nothing that was needed or written within `grace` is removed.
     """
 
     keep_last: int | None = None
@@ -83,7 +83,7 @@ def checked_retention(
     grace: timedelta | None = None,
     of: str = "versions",
 ) -> Retention:
-    """Return what a caller wants to keep. Raise InvalidInputError if a value is out of range."""
+    """Return the retention rules of a caller. Raise InvalidInputError if a value is out of range."""
     if keep_last is not None:
         hint = "pass an integer of at least 1"
         keep_last = checked_number(keep_last, f"number of {of} to keep", hint=hint)
@@ -121,7 +121,7 @@ class UnusedInBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupReport:
-    """What was removed, or in a dry run would be.
+    """The removed versions and files, or those that a dry run would remove.
 
     `versions` are the removed versions, each as (branch, version), and `kept` is the number of versions that stay.
     `too_young` is how many of these stay only because of the grace period. `damaged` are files that kept versions need
@@ -166,7 +166,7 @@ def read_versions(root: Home, files: Layout, *, skips_damaged: bool = False) -> 
 
     manifests = manifests_of(files)
     found = zip(manifests, in_parallel(read, manifests.values()), strict=True)
-    return {place: needs for place, needs in found if needs is not None}
+    return {key: needs for key, needs in found if needs is not None}
 
 
 def referenced_versions(root: Home, files: Layout) -> tuple[frozenset[VersionKey], frozenset[VersionKey]]:
@@ -175,7 +175,7 @@ def referenced_versions(root: Home, files: Layout) -> tuple[frozenset[VersionKey
     Raise DamagedFileError if a ref cannot be read: it may name any version.
     """
     for file in files.files:
-        # It may protect any version. To ignore it could remove files that a tag needs.
+        # The ref may protect any version. If it were ignored, files that a tag needs could be removed.
         if file.kind is LayoutKind.UNKNOWN and file.path.startswith((f"{BRANCH_REFS}/", f"{TAG_REFS}/")):
             raise DamagedFileError(
                 f"{file.path!r} in {root.root!r} may be a branch or tag in a spelling that is not known",
@@ -221,7 +221,7 @@ def choose_versions(
 
 
 def _retained(manifests: Mapping[int, LayoutFile], retention: Retention, now: datetime) -> set[int]:
-    """Return the ordinary versions of one branch that the rules of retention keep; the newest in any case."""
+    """Return the ordinary versions of one branch that the rules keep, and always the newest."""
     if retention.keeps_all:
         return set(manifests)
     # The newest stays in any case: without an ordinary version Lance cannot open the branch.
@@ -233,14 +233,15 @@ def _retained(manifests: Mapping[int, LayoutFile], retention: Retention, now: da
 
 
 def read_record(store: ObjectStore) -> frozenset[BaseFile]:
-    """The files on the list, each with its kind and address."""
+    """Return the files on the list, each with its kind and address."""
     try:
         data = store.get(CLEANUP_RECORD)
     except ObjectNotFoundError:
         return frozenset()
     try:
         return frozenset((FileKind(file["kind"]), str(file["uri"])) for file in json.loads(data)["files"])
-    # Not taken for an empty list: the next write would replace it, and the files on it would never be removed.
+    # A damaged list is an error: if it counted as empty, the next write would replace it, and its files would never be
+    # removed.
     except (KeyError, TypeError, ValueError) as err:
         raise DamagedFileError(
             f"{CLEANUP_RECORD!r} in {store.uri!r} is damaged: {err!r}",
@@ -249,7 +250,7 @@ def read_record(store: ObjectStore) -> frozenset[BaseFile]:
 
 
 def write_record(store: ObjectStore, files: Iterable[BaseFile]) -> None:
-    """Replace the list; an empty one is deleted."""
+    """Replace the list. Delete it if it is empty."""
     listed = [{"kind": kind.value, "uri": uri} for kind, uri in sorted(files)]
     if listed:
         store.put(CLEANUP_RECORD, json.dumps({"files": listed}, indent=1).encode())
@@ -275,7 +276,7 @@ def record_clone_files(source: Home, clone: Home) -> None:
 
 
 def _files_in_bases(root: Home, files: Layout) -> set[BaseFile]:
-    """The files outside of a dataset that some of its versions name, those of damaged manifests not included."""
+    """Return the files outside of a dataset that its readable versions name."""
     return {file for needs in read_versions(root, files, skips_damaged=True).values() for file in needs.elsewhere}
 
 
@@ -288,7 +289,7 @@ def _add(root: Home, files: Iterable[BaseFile]) -> None:
 
 
 def files_of_others(root: Home, bases: Iterable[BasePath]) -> frozenset[str]:
-    """The addresses of all files that known clones and sources of a dataset need.
+    """Return the addresses of all files that known clones and sources of a dataset need.
 
     A clone may have moved inherited files into a base that both use. A clone's own manifests name files that its source
     wrote into a base. So nothing is removed from a base unless each of these datasets can be read.
@@ -299,7 +300,7 @@ def files_of_others(root: Home, bases: Iterable[BasePath]) -> frozenset[str]:
         if hold.clone_uri is not None:
             hint = f"relocate it if it was moved, or release it with `clone_release({hold.name!r})`"
             needed |= _files_of_other(hold.clone_uri, f"the clone {hold.clone_uri!r} of {root.root!r}", root, hint)
-    # Only the source of a clone gets the id 0. It counts even if it is not there any more.
+    # Only the source of a clone gets the id 0. It counts even if it no longer exists.
     options = root.storage_options
     sources = source_roots(root, bases, lambda base, path: base.id == 0 or has_manifest(open_store(path, options)))
     for source in sources:
@@ -326,7 +327,7 @@ def _files_of_other(uri: str, name: str, root: Home, hint: str) -> frozenset[str
 
 
 def files_of_dataset(root: Home) -> frozenset[str]:
-    """The addresses of all files that any version of a dataset needs, index folders as folders."""
+    """Return the addresses of all files that any version of a dataset needs. An index is one folder."""
     real = follow_links(root.root)
     found: set[str] = set()
     for needs in read_versions(root, layout(root)).values():

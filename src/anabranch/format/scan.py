@@ -1,8 +1,8 @@
-"""Read rows of one pinned version, also as an Arrow dataset, for engines that name the columns and rows they want.
+"""Read rows of one pinned version, also as an Arrow dataset for engines that request columns and filters.
 
-The filters of engines come as Arrow expressions. Lance reads them itself, by way of Substrait, and refuses what it
-cannot decide: some functions, nested columns, and every filter on a table with a column of a type that Substrait lacks,
-such as a time. A refused filter is applied here, by Arrow, to the rows that Lance returns.
+Engines pass filters as Arrow expressions. Lance reads them by way of Substrait, and refuses filters that it cannot
+evaluate: some functions, nested columns, and every filter on a table with a column of a type that Substrait lacks, such
+as a time. A refused filter is applied here, by Arrow, to the rows that Lance returns.
 """
 
 import re
@@ -60,7 +60,7 @@ def iter_batches(
     version_ref: VersionRef, *, columns: Sequence[str] | None = None, where: str | None = None, limit: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Read rows batch by batch. The arguments are checked at once, not when the first batch is read."""
-    # Outside of the generator, whose body does not run before the first batch is requested.
+    # Check outside of the generator, whose body runs only when the first batch is requested.
     names, most = _list(version_ref, columns), checked_limit(limit, "rows")
     condition = None if where is None else enclosed(where)
 
@@ -137,7 +137,7 @@ def read_nearest(
 
 
 def check_nearest(version_ref: VersionRef, column: str, vector: Sequence[float], *, k: int) -> pa.FixedSizeListType:
-    """Refuse a search that cannot work; return the type of the column of vectors."""
+    """Refuse an invalid search. Return the type of the vector column."""
     _list(version_ref, [column])
     kind = version_ref.schema.field(column).type
     if not pa.types.is_fixed_size_list(kind):
@@ -162,7 +162,7 @@ def _list(version_ref: VersionRef, columns: Sequence[str] | None) -> list[str] |
 
 @contextmanager
 def filter_errors(version_ref: VersionRef, condition: str | None) -> Iterator[None]:
-    """Translate what Lance raises; while a filter is given, a complaint is about the filter."""
+    """Translate errors that Lance raises. If a filter is given, they are about the filter."""
     try:
         with version_ref.home.errors():
             yield
@@ -187,7 +187,7 @@ def filter_errors(version_ref: VersionRef, condition: str | None) -> Iterator[No
 _LOSES_OPTIONS = re.compile(r"\bis_in\(|ignore_case=true|nan_is_null=true")
 # A column that is named by its position.
 _BY_POSITION = "FieldPath("
-# What Arrow raises for a filter that it cannot bind to the columns.
+# The errors of Arrow for a filter that it cannot bind to the columns.
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
@@ -196,7 +196,7 @@ class FilterRefusedError(Exception):
 
 
 class ArrowDataset(pds.Dataset):  # type: ignore[misc]
-    """What `scanner` is asked for is all that is read: its columns, and the rows of its filter where Lance decides it.
+    """Reads only the columns that `scanner` requests, and only the rows of its filter if Lance evaluates it.
 
     The rows are those that Arrow's own filter returns. Types that few engines know are shown as common ones. `failure`
     is our error behind the one that an engine raises.
@@ -235,7 +235,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         filter: pc.Expression | None = None,  # noqa: A002 - Arrow's and Lance's name
         **_: Any,
     ) -> "Scan":
-        """Prepare to read; batch sizes and the like, which Arrow's own datasets take, are ignored."""
+        """Prepare to read. Ignore batch sizes and other options of Arrow's own datasets."""
         names = list(columns) if columns is not None else self._shown.names
         schema = pa.schema([self._shown.field(name) for name in names])
         if filter is None:
@@ -262,7 +262,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         return self.scanner(columns, filter).to_table()
 
     def read(self, scan: "Scan") -> Iterator[pa.RecordBatch]:
-        """Read a scan; keep the error if it fails, for callers that get only an engine's message of it."""
+        """Read a scan. Keep its error for callers that get only the message of an engine."""
         try:
             with self._version_ref.home.errors():
                 for stored in scan.source.to_reader():
@@ -285,7 +285,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
             return self._opened.scanner(columns=list(names), filter=condition)
 
     def _find_scan(self, names: Sequence[str], condition: pc.Expression) -> lance.LanceScanner | None:
-        """Return a scan in which Lance applies a filter; None if Lance refuses it."""
+        """Return a scan in which Lance applies a filter, or None if Lance refuses it."""
         try:
             source = self._opened.scanner(columns=list(names), filter=condition)
             source.explain_plan()  # Lance reads the filter here, and not when the scanner is made
@@ -313,7 +313,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
 
 
 def _used_columns(schema: pa.Schema, names: list[str], condition: pc.Expression) -> list[str]:
-    """Return those of some columns without which a filter cannot be bound.
+    """Return the given columns that a filter needs to be bound.
 
     Arrow offers no list of them, so halves of the names are left out in turn: a filter on a few of many columns takes
     a few attempts.

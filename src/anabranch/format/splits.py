@@ -1,4 +1,4 @@
-"""A pinned version cut into parts that can be read at the same time, by any process that has the version ref."""
+"""Cut a pinned version into parts that processes with the version ref can read concurrently."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _BYTES_PER_BATCH = 32 << 20
 _SAMPLED_ROWS = 8
 # Lance decodes a whole batch into one array of text, which holds at most 2 GB.
 _OVERFLOW = "Offset overflow"
-# Far fewer at once: each attempt reads the rows from the start again.
+# Reduce the batch size by a large factor: each attempt reads the rows from the start again.
 _FEWER_ROWS = 16
 # Values up to this size are read together with a filter's columns: looking them up row by row costs more.
 _NARROW_BITS = 128
@@ -42,7 +42,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which columns and rows to read: all of them by default. With `bases`, only rows whose files lie there.
+    """The columns and rows to read, by default all. With `bases`, only rows whose files are in these bases.
 
     `limit` is the maximum number of rows of each split: the first in `order`, if that is given.
     """
@@ -64,7 +64,7 @@ class Split:
 
 
 def selected_schema(version_ref: VersionRef, selection: Selection) -> pa.Schema:
-    """The columns wanted, in the order asked for; refuse a column that is not there, and a filter that cannot work."""
+    """Return the requested columns in their order. Refuse a missing column, and an invalid filter."""
     opened = version_ref.open()
     schema = opened.schema
     if selection.filter is not None:
@@ -83,9 +83,9 @@ def plan_splits(
     rows_per_split: int = _ROWS_PER_SPLIT,
     bytes_per_split: int = _BYTES_PER_SPLIT,
 ) -> list[Split]:
-    """Plan parts of about that size. Small fragments share one; a large one is cut, unless a filter or order is given.
+    """Plan splits of about that size. Small fragments share one. A large one is cut, unless a filter or order is given.
 
-    Lance counts offsets after a filter, so that every part of a cut fragment would have to be filtered from the start.
+    Lance counts offsets after a filter, so every part of a cut fragment would be filtered from the start.
     """
     splits: list[Split] = []
     held: list[int] = []
@@ -109,13 +109,13 @@ def plan_splits(
 
 
 def read_split(version_ref: VersionRef, split: Split, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one part."""
+    """Read the rows of a split."""
     with filter_errors(version_ref, selection.filter):
         opened = version_ref.open()
         found = [opened.get_fragment(number) for number in split.fragments]
         fragments = [fragment for fragment in found if fragment is not None]
         if not fragments:
-            return  # no fragments would mean all to Lance
+            return  # Lance would read all fragments if none were given
         yield from _scan(opened, fragments, split, selection)
 
 
@@ -165,7 +165,7 @@ def _scanner(
         batch_size=batch_rows,
         late_materialization=None if selection.filter is None else wide,
         order_by=[ColumnOrdering(one.column, one.is_ascending, one.nulls_first) for one in selection.order] or None,
-        # Without any column Lance reads nothing unless it is asked for the ids.
+        # Without a column, Lance reads nothing unless the ids are requested.
         with_row_id=selection.columns == (),
     )
 
@@ -176,7 +176,7 @@ def _enough_fragments(fragments: Sequence[lance.LanceFragment], selection: Selec
     for fragment in fragments:
         yield fragment
         rows += int(fragment.count_rows())
-        # Without a filter and an order any rows will do, as long as there are enough of them.
+        # Without a filter and an order, any rows may be returned if they are enough.
         takes_any_rows = selection.filter is None and not selection.order
         if selection.limit is not None and takes_any_rows and rows >= selection.limit:
             return
@@ -198,7 +198,7 @@ def _has_fixed_width(kind: pa.DataType) -> bool:
 
 
 def _batch_rows(schema: pa.Schema, fragments: Sequence[lance.LanceFragment], split: Split, selection: Selection) -> int:
-    """Return how many rows to read at a time, so that a batch has about the size in memory that it should have."""
+    """Return the number of rows of a batch with about the intended size in memory."""
     chosen = _chosen(schema, selection)
     fixed = sum(field.type.bit_width for field in chosen if _has_fixed_width(field.type)) // 8
     sampled = [field.name for field in chosen if not _has_fixed_width(field.type)]
@@ -213,7 +213,7 @@ def _sampled_bytes(fragments: Sequence[lance.LanceFragment], split: Split, colum
     """
     fragment = fragments[len(fragments) // 2]
     rows = int(fragment.count_rows()) if split.rows is None else split.rows
-    # One is enough where each fills a batch by itself.
+    # One row is enough if each row fills a batch by itself.
     wanted = 1 if fragment_bytes(fragment) > rows * _BYTES_PER_BATCH else _SAMPLED_ROWS
     count = min(wanted, rows)
     if not count:

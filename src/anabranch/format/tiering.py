@@ -1,8 +1,8 @@
-"""Tiering: moving the data files of fragments from base to base, without touching a row.
+"""Tiering: move the data files of fragments from base to base. Rows do not change.
 
 Files are copied and verified first; one commit then points the fragments to the copies. Row ids, row versions and
-indices stay as they are, because the fragments do. The files that were left stay too: older versions, branches and
-clones read them. Deletion files do not move (Lance keeps them with the home that deleted).
+indices stay as they are, because the fragments do. The old files stay, too: older versions, branches and clones read
+them. Deletion files do not move (Lance keeps them with the home that deleted).
 
 A base that no version uses any more can be removed from the list of bases. Lance has no operation for it. A writer that
 is about to put files into the base must not land on a version that does not list it, or its files cannot be found: the
@@ -48,9 +48,9 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveReport:
-    """What a move did, or in a dry run would do.
+    """The result of a move or of its dry run.
 
-    `files` and `bytes` count what the moved fragments are made of, copied now or found there. `left_behind` are the
+    `files` and `bytes` count the files of the moved fragments, copied now or before. `left_behind` are the
     copies that stay for older versions; `pruned` is what a cleanup after the move removed.
     """
 
@@ -85,9 +85,9 @@ def move_fragments(
 ) -> MoveReport:
     """Move the data files of fragments to a base, or with None or 'root' to the home's own root.
 
-    Choose them by id, or by a predicate that every live row matches; those of which only some rows do are reported and
-    stay. Interrupted, it leaves only copies that nothing points to, and the next run takes them up. A concurrent
-    writer loses nothing: the plan is made again on their version. The files left behind are kept and reported.
+    Choose them by id, or by a predicate that all of their live rows match. Fragments with only some matching rows are
+    reported and stay. An interrupted move leaves only unreferenced copies, which the next run uses. A concurrent writer
+    loses nothing: the plan is made again on its version. The files left behind are kept and reported.
     """
     if (where is None) == (ids is None):
         raise InvalidInputError("a move takes either a predicate or fragment ids", hint="give exactly one of the two")
@@ -106,7 +106,7 @@ def move_fragments(
         try:
             version = _repoint(home, dataset, plan)
         except BusyError:
-            continue  # the copies stay good, the plan does not
+            continue  # the copies stay valid, the plan does not
         return _report(plan, partly, copier, version)
     raise BusyError(f"others keep writing to the fragments of {home.uri!r}", hint="try again when they are done")
 
@@ -114,7 +114,7 @@ def move_fragments(
 def _choose(
     home: Home, dataset: lance.LanceDataset, condition: str | None, ids: Sequence[int] | None
 ) -> tuple[frozenset[int], tuple[int, ...]]:
-    """Return the fragments to move, and those of which only some rows match."""
+    """Return the fragments to move, and those with only some matching rows."""
     rows = {fragment.fragment_id: fragment.metadata.num_rows for fragment in dataset.get_fragments()}
     if condition is None:
         wanted = frozenset(ids or ())
@@ -135,7 +135,7 @@ def _choose(
 
 
 def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, chosen: frozenset[int]) -> _Plan:
-    """Decide which files to copy; nothing is written."""
+    """Plan the files to copy. Nothing is written."""
     bases = bases_of(dataset)
     target = get_target(home, bases, to)
     by_id = {base.id: base for base in bases}
@@ -145,9 +145,9 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, chosen:
             continue
         before = fragment.metadata.to_json()
         after = _with_base(before, None if target is None else target.id)
-        places = zip(_locations(home, before, by_id), _locations(home, after, by_id), strict=True)
+        locations = zip(_locations(home, before, by_id), _locations(home, after, by_id), strict=True)
         # Compared by address: a fragment may name the same location by another base id.
-        if pending := [(source, aim) for source, aim in places if source != aim]:
+        if pending := [(source, aim) for source, aim in locations if source != aim]:
             repointed.append(FragmentMetadata.from_json(json.dumps(after)))
             copies.extend(pending)
         else:
@@ -158,7 +158,7 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, chosen:
 def _with_base(metadata: dict[str, Any], base_id: int | None) -> dict[str, Any]:
     """Return a fragment with all of its data files in one base; its deletion file and its overlays keep their own.
 
-    Lance keeps the overlays of a fragment as they are when an Update changes it, so they cannot be moved.
+    Overlays cannot be moved: Lance does not change them when an Update changes the fragment.
     """
     return {**metadata, "files": [{**file, "base_id": base_id} for file in metadata["files"]]}
 
@@ -173,8 +173,7 @@ def _locations(home: Home, metadata: dict[str, Any], bases: Mapping[int, BasePat
 def _repoint(home: Home, dataset: lance.LanceDataset, plan: _Plan) -> int:
     """Commit the fragments with their files in the target.
 
-    Lance has no compare-and-set, but it lands an Update of fragments only on top of what does not touch them, and
-    refuses otherwise.
+    Lance has no compare-and-set, but it refuses an Update of fragments if a concurrent change concerns them.
     """
     if not plan.repointed:
         return int(dataset.version)
@@ -204,11 +203,11 @@ def _report(plan: _Plan, partly: tuple[int, ...], copier: "DataFileCopier", vers
 
 
 class DataFileCopier:
-    """Copy data files with all that belongs to them, each once, and verify what arrived."""
+    """Copies data files with their large blobs, each once, and verifies the copies."""
 
     def __init__(self, home: Home) -> None:
         self._options = home.storage_options
-        # The sizes of what is at a target by now: large blobs and the data file itself.
+        # The sizes of the existing files of a target: large blobs and the data file itself.
         self.sizes: dict[str, tuple[int, ...]] = {}
 
     def copy(self, source: str, target: str) -> None:
@@ -219,13 +218,13 @@ class DataFileCopier:
             self.sizes[target] = tuple(_copy_once(from_store, path, to_store) for path in paths)
 
     def measure(self, copies: Iterable[tuple[str, str]]) -> None:
-        """Note the sizes of what would be copied."""
+        """Record the sizes of the files that would be copied."""
         for source, target in copies:
             store, name = open_parent(source, self._options)
             self.sizes[target] = tuple(store.head(path).size for path in _with_blobs(store, name))
 
     def move(self, source: str, target: str) -> None:
-        """Copy, then delete the source: for files that no version reads yet."""
+        """Copy files that no version reads yet, then delete the source."""
         self.copy(source, target)
         store, name = open_parent(source, self._options)
         for path in _with_blobs(store, name):
@@ -233,7 +232,7 @@ class DataFileCopier:
 
 
 def _with_blobs(store: ObjectStore, name: str) -> list[str]:
-    """A data file after its large blobs, which are in a folder of its name: where it is, its blobs are complete."""
+    """Yield the large blobs of a data file, then the file: if it exists, its blobs are complete."""
     return [*sorted(found.path for found in store.list(name.rpartition(".")[0])), name]
 
 
@@ -277,17 +276,17 @@ class BaseRemoval:
 
 
 def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
-    """Make new versions of main and of all branches that do not list a base; older versions still do.
+    """Make versions of main and of all branches that do not list a base. Older versions still list it.
 
     Raise ConflictError if any version that exists has files in the base.
     """
     files = layout(root)
-    # A tree without a ref is what a crash left, or a branch in creation. Doctor decides on it.
+    # A tree without a ref was left by a crash, or is a branch in creation. Doctor decides.
     needs = read_versions(root, replace(files, files=tuple(file for file in files.files if file.has_ref)))
-    # The newest ordinary version of each branch, as the last one counts. Main comes first.
+    # The newest ordinary version of each branch: the last one in the order counts. Main comes first.
     ordered = sorted(needs, key=lambda key: (key[0] or "", key[1]))
     newest = {branch: version for branch, version in ordered if not is_staged(version)}
-    listed = [base for place in newest.items() for base in needs[place].bases]
+    listed = [base for key in newest.items() for base in needs[key].bases]
     base = get_base(listed, name)
     get_target(root, [base], base.id)  # refuses the root of another dataset
     _refuse_used(root, base, needs, newest)
@@ -299,17 +298,17 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
             versions[branch or MAIN] = (
                 version if dry_run else put_next_version(root.on(branch), lambda data: without_base(data, base.path))
             )
-    place = _location(base)
-    left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, place) is not None)
+    folder = _location(base)
+    left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, folder) is not None)
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
 
 
 def _refuse_used(
     root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles], newest: Mapping[str | None, int]
 ) -> None:
-    place = _location(base)
+    folder = _location(base)
     # All versions, not only the newest: older ones are still read, and a restore makes them the newest.
-    users = [key for key, need in needs.items() if any(relative_to(uri, place) for _, uri in need.elsewhere)]
+    users = [key for key, need in needs.items() if any(relative_to(uri, folder) for _, uri in need.elsewhere)]
     if users:
         raise ConflictError(
             f"base {label(base)!r} of {root.root!r} holds files of {_listed(users)}",
@@ -318,8 +317,8 @@ def _refuse_used(
     # Branches may inherit only from roots that main lists, in older versions too.
     if not base.is_dataset_root:
         return
-    older = [place for place in needs if place[0] is not None and place[1] != newest.get(place[0])]
-    old = [place for place in older if _lists(needs[place], base)]
+    older = [key for key in needs if key[0] is not None and key[1] != newest.get(key[0])]
+    old = [key for key in older if _lists(needs[key], base)]
     if old:
         raise ConflictError(
             f"base {label(base)!r} of {root.root!r} is a dataset root, and {_listed(old)} lists it",
@@ -327,9 +326,9 @@ def _refuse_used(
         )
 
 
-def _listed(places: Sequence[VersionKey]) -> str:
-    branch, version = places[0]
-    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+def _listed(keys: Sequence[VersionKey]) -> str:
+    branch, version = keys[0]
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
     return f"version {version} of {branch or MAIN!r}{more}"
 
 

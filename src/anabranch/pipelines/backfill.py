@@ -1,7 +1,7 @@
-"""A pipeline, run once for each value of a parameter; each value is a run and a commit of its own.
+"""Run a pipeline once for each value of a parameter. Each value is a run and a commit of its own.
 
-Nothing but the commits remembers how far a backfill is: each records the backfill, its value and the range. So it
-continues after a failure or a kill, and on a branch that was reset it continues from there.
+Only the commits record the progress of a backfill: each has the backfill, its value and the range. So it continues
+after a failure or a kill, and after a reset from the new position of the branch.
 """
 
 import calendar
@@ -41,7 +41,7 @@ class BackfillProgress(Progress):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """What a backfill did: the runs of this call, and the values that an earlier call had built."""
+    """The result of a backfill: the runs of this call, and the values that an earlier call had built."""
 
     pipeline: str
     branch: str
@@ -62,7 +62,7 @@ def run_backfill(  # noqa: PLR0913 - all but the pipeline and the repository by 
     again: bool,
 ) -> Backfill:
     """Run a pipeline for each value of a parameter. `plan` plans the run of one value."""
-    # Refuses what cannot work before the first value is built.
+    # Check everything before the first value is built.
     first = plan(values[0])
     spec = _spec(first.parameters, [step.key for step in first.steps], values, parameter)
     backfill_id, done = new_ulid(), frozenset[str]()
@@ -79,7 +79,7 @@ def run_backfill(  # noqa: PLR0913 - all but the pipeline and the repository by 
                 run = run_plan(plan(value), repo, about)
             except AnabranchError as err:
                 problem = f"the backfill stopped at {parameter}={value} ({number} of {len(values)}): {err.problem}"
-                # The same class, so that the exit code is that of the cause.
+                # Of the same class, so that the exit code is that of the cause.
                 raise err.reworded(problem, hint=f"{err.hint}; the same command continues there") from err
             runs.append(run)
         manner.progress(BackfillProgress(stage="values", done=number, total=len(values), value=value, run=run))
@@ -99,7 +99,7 @@ def list_values(
     """Return the values of a parameter in a range, both ends included."""
     parameter = pipeline.parameters.get(name)
     if parameter is None:
-        # Refuses the name, with those that there are.
+        # Refuses an unknown name, and lists the declared ones.
         bind_parameters(pipeline.parameters, {name: start}, pipeline.location)
     if parameter is None or parameter.kind not in (date, int):
         raise InvalidInputError(
@@ -129,7 +129,7 @@ def _iter_range(start: Any, end: Any, step: str | int | None) -> Iterator[Any]:
         yield value
         number += 1
         try:
-            # From the start, not from the value before: else the 31st would stay the 28th after a February.
+            # Count from the start, not from the value before: otherwise the 31st would stay the 28th after a February.
             value = _moved(start, number * count, unit)
         except (OverflowError, ValueError):  # beyond the year 9999
             return
@@ -146,7 +146,7 @@ def _moved(start: Any, count: int, unit: str | None) -> Any:
 
 
 def _spec(parameters: Mapping[str, Any], outputs: list[str], values: tuple[Any, ...], parameter: str) -> str:
-    """Return a hash of what makes two backfills the same; their code may differ, so that it can be fixed on the way."""
+    """Return a hash that is equal for the same backfill. It excludes the code, which may be fixed in between."""
     others = {name: value for name, value in written(parameters).items() if name != parameter}
     parts = [parameter, [str(value) for value in values], others, outputs]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -53,7 +53,7 @@ class Builder(ABC):
         return {name: self.plan.parameters[name] for name in statement.parameters} or None
 
     def _new_rows(self, output: Output, snapshot: Snapshot) -> dict[str, Iterator[pa.RecordBatch]]:
-        """Return the new rows of each incremental input, except of those that the last build did not see."""
+        """Return the new rows of each incremental input that existed at the last build."""
         last = self.last_builds.get(output.key)
         found: dict[str, Iterator[pa.RecordBatch]] = {}
         if last is None:
@@ -102,7 +102,7 @@ class DuckBuilder(Builder):
         tables = [new[key] if key in new else snapshot[key].to_arrow() for key in output.inputs]
         options = {name: self.plan.parameters[name] for name in output.options}
         made: Any = None if output.function is None else output.function(*tables, **options)
-        # The Arrow stream interface, which frames of pandas and polars have as well.
+        # The Arrow stream interface, which frames of pandas and polars also have.
         if not hasattr(made, "__arrow_c_stream__") and not isinstance(made, pa.RecordBatch):
             raise InvalidInputError(
                 f"the function of '{output.key}' returned {type(made).__name__}",
@@ -111,7 +111,7 @@ class DuckBuilder(Builder):
         return as_reader(made)
 
 
-# DuckDB may return int64 for a column of int32. Within a kind such a cast is meant, between kinds it would hide a
+# DuckDB may return int64 for a column of int32. A cast within a kind of types is correct, between kinds it would hide a
 # mistake.
 _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
     lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind),
@@ -126,7 +126,7 @@ _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
 def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
     """Convert rows to the types that a table has: DuckDB has fewer types than Arrow.
 
-    Only between types of one kind: text does not become a number. What does not fit is left to the write to refuse.
+    Convert only between types of one kind: text does not become a number. The write refuses values that do not fit.
     """
     fields = []
     for found in rows.schema:

@@ -126,7 +126,7 @@ def _freshness(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:
     yield _check(key, f"freshness ({name} within {age})", sql, given, depends_on_time=True)
 
 
-# Each gets the table, its arguments, and what errors call the check.
+# Each gets the table, its arguments, and the name of the check for errors.
 _READY_MADE: Mapping[str, Callable[[str, Setting, str], Iterator[DeclaredCheck]]] = {
     "unique": _unique,
     "not_null": _not_null,

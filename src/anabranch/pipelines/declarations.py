@@ -1,4 +1,4 @@
-"""What a pipeline file declares, as values with their lines: settings, parameters, outputs and checks."""
+"""The declarations of a pipeline file, as values with their lines: settings, parameters, outputs and checks."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ class SourceLocation:
     def inside(self, text: str, line: int) -> "SourceLocation":
         """Return the location of a line of a text that begins here, or this one if the text is not in the file."""
         source = linecache.getlines(self.file)
-        # A text that has escapes, or that an f-string made, does not stand in the file as it is.
+        # A text with escapes, or of an f-string, is not in the file in this form.
         before, found, _ = "".join(source[self.line - 1 :]).partition(text or "\0")
         return replace(self, line=self.line + before.count("\n") + line - 1) if found else self
 
@@ -42,7 +42,7 @@ class SourceLocation:
 
 
 class WriteMode(StrEnum):
-    """What happens to the existing rows of a table when an output is written."""
+    """The change of the existing rows of a table when an output is written."""
 
     REBUILD = "rebuild"
     APPEND = "append"
@@ -55,7 +55,7 @@ class WriteMode(StrEnum):
 
 
 class Engine(StrEnum):
-    """What builds an output: Spark, or DuckDB in this process."""
+    """The engine of an output: Spark, or DuckDB in this process."""
 
     SPARK = "spark"
     DUCKDB = "duckdb"
@@ -65,7 +65,8 @@ class Engine(StrEnum):
 class Output:
     """A table that the pipeline makes: by a statement, or else by a function of its inputs.
 
-    Of `incremental` inputs it sees only what is new since it was last published. `code` is the text that computes it.
+    Of `incremental` inputs it reads only the rows that are new since its last publish. `code` is the text that computes
+    it.
     """
 
     key: str
@@ -87,12 +88,12 @@ class Output:
 
     @property
     def about(self) -> str:
-        """A few words about how the table is made."""
+        """A short description of the code that makes the table."""
         return f"{self.kind}, {self.write.value}, {self.engine.value}"
 
     @property
     def code_hash(self) -> str:
-        """A hash of what decides the rows of the output, apart from its inputs and the parameters."""
+        """A hash of the definition of the output, without its inputs and the parameters."""
         # Without the description and the checks: if only they change, the table need not be built again.
         options = [self.kind, self.engine, self.write, self.inputs, self.primary_key, self.incremental, self.code]
         return hashlib.sha256(json.dumps(options).encode()).hexdigest()
@@ -100,7 +101,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredCheck:
-    """What must hold before anything is published; SQL names the tables it reads, a function does not.
+    """A check that must pass before a publish. SQL names the tables that it reads, a function does not.
 
     `owner` is the table that a ready-made check belongs to. The result of a check that `depends_on_time` may change
     although the data does not.
@@ -133,7 +134,7 @@ def parse_engine(text: Any, location: SourceLocation) -> Engine:
     return Engine(text)
 
 
-# A function gets the session by this name.
+# The name of the parameter by which a function gets the session.
 RESERVED = "spark"
 
 
@@ -359,7 +360,7 @@ class _Reader:
     def _scalar(self, node: Any, location: SourceLocation) -> Scalar:
         try:
             return self._loader.construct_object(node)
-        # YAML reads a text such as 2026-02-30 as a date, and that date does not exist.
+        # YAML reads a text such as 2026-02-30 as a date, which does not exist.
         except (ValueError, OverflowError) as err:
             location.fail(f"{node.value!r} is not a value: {err}", hint="put it in quotes if it is a text")
 

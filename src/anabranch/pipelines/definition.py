@@ -1,4 +1,4 @@
-"""A pipeline as it is declared. Its file is executed here, and its outputs are checked; nothing is built."""
+"""Declare a pipeline: execute its file and check its outputs. Nothing is built."""
 
 import hashlib
 import inspect
@@ -35,7 +35,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """An output as it was given, before it is checked. `code` is its text if that is not its SQL or its function."""
+    """A declared output before its check. `code` is its text if that is not its SQL or its function."""
 
     key: str
     location: SourceLocation
@@ -75,7 +75,7 @@ def function_output(given: Declaration, function: Callable[..., Any], inputs: An
 
 
 def _declared(given: Declaration, inputs: tuple[str, ...], *, code: str) -> Output:
-    """Read what an output by SQL and one by a function have in common."""
+    """Read the settings that outputs by SQL and by functions have in common."""
     location = given.location
     output = Output(
         key=parse_key(given.key, location),
@@ -105,7 +105,7 @@ def _declared(given: Declaration, inputs: tuple[str, ...], *, code: str) -> Outp
 def _text_of(function: Callable[..., Any]) -> str:
     try:
         return inspect.getsource(function)
-    except (OSError, TypeError):  # a callable object, or typed in somewhere without a file
+    except (OSError, TypeError):  # a callable object, or code without a file
         return repr(getattr(function, "__qualname__", type(function).__qualname__))
 
 
@@ -127,7 +127,7 @@ def _mode(write: Any, primary_key: Sequence[str], location: SourceLocation) -> W
 
 
 def _names(given: Any, what: str, location: SourceLocation) -> tuple[str, ...]:
-    # A text is a sequence too, and its characters would be taken for names.
+    # A text is a sequence too, and its characters would be read as names.
     if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(each, str) for each in given):
         location.fail(f"the {what} is {given!r}", hint="give a list of names")
     if len(set(given)) < len(given):
@@ -138,7 +138,7 @@ def _names(given: Any, what: str, location: SourceLocation) -> tuple[str, ...]:
 def _check_signature(
     function: Callable[..., Any], *, inputs: Sequence[str], parameters: Collection[str], location: SourceLocation
 ) -> tuple[str, ...]:
-    """Return the options of a function besides its inputs. Refuse one that takes something else than it gets."""
+    """Return the options of a function besides its inputs. Refuse a function with other parameters."""
     name = getattr(function, "__name__", repr(function))
     taken = inspect.signature(function).parameters.values()
     frames = [each for each in taken if each.kind in _POSITIONAL]
@@ -163,9 +163,9 @@ def _check_signature(
     return options
 
 
-# How the names of the modules begin that pipeline files are executed as.
+# The prefix of the names of modules in which pipeline files are executed.
 MODULE = "anabranch_pipeline_"
-# What makes a folder a project.
+# The file that makes a folder a project.
 PROJECT_FILE = "anabranch.yml"
 
 
@@ -205,7 +205,7 @@ def execute(source: Source) -> ModuleType:
     # Named by its content, so that two files of one name, or two versions of a file, have different modules.
     module = ModuleType(f"{MODULE}{source.hash[:16]}")
     module.__file__ = source.file
-    # Where classes look for the names in their annotations, and tracebacks for lines.
+    # Classes search for names of annotations here, and tracebacks for lines.
     sys.modules[module.__name__] = module
     try:
         text = source.content.decode()
@@ -255,7 +255,7 @@ class PipelineDefinition:
         """The text of its file."""
         if self._source is not None:
             return self._source
-        # What Python knows of the text of a file, or of a cell of a notebook, that it has executed.
+        # The text of an executed file, or of a cell of a notebook, as far as Python has it.
         file = self.location.file
         return Source(file=file, content="".join(linecache.getlines(file)).encode())
 

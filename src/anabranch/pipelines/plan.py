@@ -50,7 +50,7 @@ class Plan:
 
     @property
     def tables_read(self) -> tuple[str, ...]:
-        """The tables that are there already and that some step reads."""
+        """The existing tables that some step reads."""
         made = {step.key for step in self.steps}
         return tuple(dict.fromkeys(key for step in self.steps for key in step.output.inputs if key not in made))
 
@@ -121,7 +121,7 @@ _WILDCARDS = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a caller asks for: `only` by keys, or `select` by expressions, less those of `exclude`.
+    """The requested outputs: `only` by keys, or `select` by expressions, without those of `exclude`.
 
     `since` is the ref that `state:changed` compares with; by default the branch itself.
     """
@@ -139,7 +139,7 @@ class Selection:
 def select_outputs(
     pipeline: PipelineDefinition, repo: "Repository", snapshot: Snapshot, selection: Selection
 ) -> dict[str, Output]:
-    """Return the outputs that are asked for, as they are declared; by default all."""
+    """Return the selected outputs in the order of their declaration, by default all."""
     for name in ("only", "select", "exclude"):
         given = getattr(selection, name)
         # A text is a sequence too, and its characters would be taken for names.
@@ -157,7 +157,7 @@ def select_outputs(
             f"'since' is {selection.since!r}, and nothing is selected by state", hint=f"select '{_CHANGED}'"
         )
 
-    # Called only if an expression asks for the state, because it reads the history of the branch.
+    # Called only if an expression needs the state, because it reads the history of the branch.
     def changed() -> set[str]:
         return _changed_outputs(pipeline, repo, snapshot, since=selection.since)
 
@@ -194,7 +194,7 @@ def _matching(outputs: Mapping[str, Output], expressions: Sequence[str], changed
 
 
 def _named(outputs: Mapping[str, Output], name: str) -> set[str]:
-    """Return the outputs of a name: a key, or the name of a table alone; both may have wildcards."""
+    """Return the outputs of a name: a key, or only the name of a table. Both may have wildcards."""
     names = {key: key if "." in name else key.partition(".")[2] for key in outputs}
     found = {key for key, own in names.items() if fnmatchcase(own, name)}
     if not found:
@@ -247,7 +247,7 @@ def _seen_state(repo: "Repository", build: GraphCommit, key: str) -> StateId | N
     try:
         return _state_of(seen_input(repo, build, key), key)
     except NotFoundError:
-        return None  # collected since: not known to be the same
+        return None  # collected since then: equality is unknown
 
 
 def plan_pipeline(
@@ -262,7 +262,7 @@ def plan_pipeline(
     if not pipeline.outputs:
         pipeline.location.fail(f"the pipeline {pipeline.name!r} has no outputs", hint="declare one with .sql or .table")
     values = bind_parameters(pipeline.parameters, parameters, pipeline.location)
-    # Of all outputs, not only of the selected ones: a cycle is refused in each run.
+    # Order all outputs, not only the selected ones: a cycle is refused in each run.
     order = in_order(pipeline.outputs)
     snapshot = repo.snapshot_of(branch or repo.branch)
     chosen = select_outputs(pipeline, repo, snapshot, selection)
@@ -297,7 +297,7 @@ def _refuse_missing(
         (f"'{each.key}'", each.inputs, each.location, f"select '+{each.key}', which includes what it reads", correct)
         for each in (step.output for step in steps)
     ]
-    # Leaving a check out would publish what it might have refused.
+    # Without the check, data might be published that it would have refused.
     readers += [
         (f"the check {check.name!r}", check.tables, check.location, "select '{}', too", "correct the name")
         for check in checks

@@ -92,7 +92,7 @@ def _read_folder(folder: str, storage_options: Mapping[str, str] | None) -> Sour
 
 def _belongs(info: ObjectInfo) -> bool:
     path = PurePosixPath(info.path)
-    # Left out: what editors and Python write beside the files, such as `__pycache__`.
+    # Skip files of editors and Python, such as `__pycache__`.
     hidden = any(part.startswith((".", "__")) for part in path.parts)
     return not hidden and path.suffix in (*_COMMENTS, *_YAML)
 
@@ -133,7 +133,7 @@ def _read_head(kind: type[_Kind], text: str, file: str) -> tuple[_Kind, str | No
     parameters = found["parameters"].entries("the list of parameters") if "parameters" in found else {}
     values = {name: _parameter(name, given) for name, given in parameters.items()}
     for name, given in parameters.items():
-        # One by one, only for the error: it has the line of the parameter. The pipeline does not know that line.
+        # Declare each parameter alone, only for the line in its error. The pipeline does not have that line.
         declare_parameters({name: values[name]}, given.location)
     pipeline = kind(
         found["name"].text("the name of the project"),
@@ -167,7 +167,7 @@ class _Model:
 
     @property
     def code(self) -> str:
-        """The text without its header, whose checks and description do not decide what the rows are."""
+        """The text without its header, whose checks and description do not determine the rows."""
         return "".join(self.text.splitlines(keepends=True)[self.header_lines :])
 
     def text_of(self, name: str, default: str) -> str:
@@ -188,7 +188,7 @@ def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_M
         other = beside.pop(path.with_suffix(""), None)
         if other is not None:
             more = _known(read_settings(files[other], file=f"{folder}{other}"))
-            # Neither of the two overrides the other: the author would have to know which one wins.
+            # Refuse both, because it would not be clear which one has precedence.
             for name in more.keys() & settings.keys():
                 more[name].fail(f"{name!r} is also in the header of {file}", hint="keep one of them")
             settings = settings | more
@@ -273,7 +273,7 @@ def _key(model: _Model, usual_bucket: str | None) -> str:
 
 
 def _write_mode(model: _Model) -> WriteMode:
-    """Read how the model is written: by `write`, or by dbt's word for it."""
+    """Read the write mode of the model: from `write`, or from the option of dbt."""
     write, given = model.settings.get("write"), model.settings.get("materialized")
     if write is not None:
         if given is not None:

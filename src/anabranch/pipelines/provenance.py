@@ -1,4 +1,4 @@
-"""The record in a commit of the pipeline that made it, and what is new in the inputs of an output since that record."""
+"""The record in a commit of the pipeline that made it, and the new rows in the inputs of an output since."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltOutput:
-    """An output as it was built: what it read, how many rows its table has now, and how long it took."""
+    """A built output: its inputs, the number of rows of its table, and the duration of the build."""
 
     key: str
     inputs: tuple[str, ...]
@@ -99,7 +99,7 @@ def _json(value: Mapping[str, Any]) -> str:
 def find_last_builds(snapshot: Snapshot, *, pipeline: str, outputs: Collection[str]) -> dict[str, GraphCommit]:
     """Return for each output the newest commit in the history of a state in which the pipeline built it, if any."""
     found: dict[str, GraphCommit] = {}
-    # An output whose table is gone is rebuilt. Commits of pipelines that were merged in count, too.
+    # An output whose table is missing is rebuilt. Commits of merged pipelines count, too.
     missing = {key for key in outputs if key in snapshot}
     for commit in iter_ancestors(snapshot) if missing else ():
         record = PipelineRecord.find(commit.metadata)
@@ -130,7 +130,7 @@ def input_snapshot(repo: "Repository", commit: GraphCommit) -> Snapshot:
     try:
         return repo.snapshot_of(record.input)
     except CommitNotFoundError:
-        # What a live branch showed at that moment is a commit that the run alone knows of.
+        # Only the run records the commit that a live branch showed at that time.
         return EngineAccess(repo).snapshot_at_begin(commit.metadata.get(RUN_ID, ""))
 
 

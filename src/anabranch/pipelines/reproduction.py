@@ -1,4 +1,4 @@
-"""A recorded run of a pipeline, done again on what it read then, and compared with what it made then."""
+"""Repeat a recorded run of a pipeline on its recorded inputs, and compare the outputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ _SHORT = 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedOutput:
-    """How an output that was built again differs from the recorded one. `is_missing`: it was not built again."""
+    """The difference between a repeated output and the recorded one. `is_missing`: it was not built again."""
 
     key: str
     inserted: int = 0
@@ -36,13 +36,13 @@ class ComparedOutput:
 
     @property
     def is_same(self) -> bool:
-        """Whether the output is as it was."""
+        """Whether the output is equal to the recorded one."""
         return not (self.inserted or self.updated or self.deleted or self.has_other_columns or self.is_missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """A run that was repeated: its branch, its source, and how its outputs compare with the recorded ones."""
+    """A repeated run: its branch, its source, and the comparison of its outputs with the recorded ones."""
 
     commit_id: str
     branch: str
@@ -58,7 +58,7 @@ class Reproduction:
 
     @property
     def is_same(self) -> bool:
-        """Whether all outputs are as they were."""
+        """Whether all outputs are equal to the recorded ones."""
         return all(output.is_same for output in self.outputs)
 
 
@@ -90,12 +90,12 @@ def reproduce(
     record = get_record(commit)
     begun = _begun(repo, commit, record)
     selection = Selection(only=_wanted(pipeline.outputs, record, begun))
-    # Refuse what cannot work before a branch is made.
+    # Check everything before a branch is made.
     plan_pipeline(pipeline, repo, branch=begun.id, parameters=record.parameters, selection=selection)
     name = branch or _free_name(repo, commit)
     repo.branch_create_from(begun.id, name, description=f"What {commit.graph_commit_id} made, made again")
     plan = plan_pipeline(pipeline, repo, branch=name, parameters=record.parameters, selection=selection)
-    # Without the checks of freshness, which the recorded run has passed: the data is older now.
+    # Omit the checks of freshness, which the recorded run has passed: the data is older now.
     plan = replace(plan, checks=tuple(check for check in plan.checks if not check.depends_on_time))
     done = run_plan(plan, repo, replace(manner, message=f"Reproduce {commit.graph_commit_id}"))
     return Reproduction(

@@ -132,7 +132,7 @@ class StepProgress(Progress):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
-    """What a run of a pipeline made; `commit_id` is None if nothing changed."""
+    """The result of a run of a pipeline. `commit_id` is None if nothing changed."""
 
     pipeline: str
     branch: str
@@ -145,7 +145,7 @@ class PipelineRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How a plan is carried out: how many steps at the same time, by which session, and where progress is reported.
+    """The options of a run: the number of concurrent steps, the session, and the progress callback.
 
     A session may also be given as a function that starts it. The commit gets the `metadata` besides that of the plan.
     """
@@ -164,7 +164,7 @@ class Manner:
 def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
     # Spark is started before the run begins, so that a failure to start leaves no run behind.
     start_builders = _prepare_builders(plan, repo, manner)
-    # Before the commit, which must not name a text that is not in the repository.
+    # Keep the source before the commit, which must not name a missing text.
     keep_source(repo, plan.source)
     text = f"Run the pipeline {plan.pipeline}" if manner.message is None else manner.message
     checks: dict[str, Check] = {check.name: check.check for check in plan.checks}
@@ -219,7 +219,7 @@ def _ship_functions(plan: Plan) -> None:
 
 
 def _unmoved(plan: Plan, run: Run) -> dict[str, Check]:
-    """Return checks that no other writer appended to outputs of which steps have read all new rows."""
+    """Return checks that no other writer appended to outputs whose new rows were all read by steps."""
     made, now = {step.key for step in plan.steps}, run.snapshot()
     taken = {key: now[key].entry.version for step in plan.steps for key in step.output.incremental if key in made}
 
@@ -268,7 +268,7 @@ class _Crew:
         return [self._built[step.key] for step in self._plan.steps]
 
     def _stop(self, working: Collection[Future[BuiltOutput]]) -> None:
-        """Stop the steps that are not needed any more, also those between two Spark jobs."""
+        """Stop the steps that are no longer needed, also those between two Spark jobs."""
         left: Collection[Future[BuiltOutput]] = list(working)
         while left:
             for builder in self._builders.values():

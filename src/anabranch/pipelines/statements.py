@@ -1,4 +1,4 @@
-"""SQL of Spark or DuckDB over `bucket.table` names: what it reads, and how Spark reads it as views."""
+"""SQL of Spark or DuckDB over `bucket.table` names: the tables that it reads, and their views for Spark."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
@@ -14,7 +14,7 @@ from anabranch.duck.statement import parse_statement as parse_duck
 from anabranch.errors import AnabranchError
 from anabranch.ids import TableKey
 
-# It warns of statements that it cannot parse. They are refused here anyway.
+# The parser warns of statements that it cannot parse, which are refused here.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
@@ -62,7 +62,7 @@ class Statement:
 
 
 def parse_statement(text: str) -> Statement:
-    """Read one SELECT; refuse what does not parse, what writes, and names that are no `bucket.table`."""
+    """Parse one SELECT. Refuse invalid SQL, statements that write, and names that are not `bucket.table`."""
     tree = _parse(text)
     common = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     tables = [table for table in tree.find_all(exp.Table) if not _is_other(table, common)]
@@ -78,7 +78,7 @@ def parse_statement(text: str) -> Statement:
 
 
 def parse_duck_statement(text: str) -> Statement:
-    """Read one query in DuckDB's SQL; refuse what does not parse, what writes, and names that are not `bucket.table`.
+    """Parse one query of DuckDB. Refuse invalid SQL, statements that write, and names that are not `bucket.table`.
 
     DuckDB itself replaces the names of the tables, so that the statement has no `uses`.
     """

@@ -99,7 +99,7 @@ class AuditLog:
         status: int | None = None,
         requests: Iterable[PendingEvent | None] | None = None,
     ) -> None:
-        """Make the last changes of a request and record its event, in one transaction: each waits for the disk.
+        """Make the last changes of a request and record its event in one transaction, which waits for the disk once.
 
         The event has the status of success unless another is given. An event that was recorded with the same status is
         not recorded again. With `requests`, the changes and events are those of several requests.
@@ -121,8 +121,8 @@ class AuditLog:
     def list_page(self, *, project_id: str | None = None, before: datetime | None = None, limit: int) -> AuditEvents:
         """Return a page of the events of all projects or of one, newest first.
 
-        The page also has the other events of the time of its last one, above the limit: the next page begins before
-        that time.
+        A page may exceed the limit: it has all events with the time of its last one, because the next page begins
+        before that time.
         """
         chosen = (
             "FROM audit_events WHERE ($1::VARCHAR IS NULL OR project_id = $1)"

@@ -92,7 +92,7 @@ class BranchRows:
             raise
 
     def insert(self, *branches: Branch, write: Callable[[Sequence[Change]], None] | None = None) -> None:
-        """Add branches whose names are reserved, all or none. `write` is how the rows are written."""
+        """Add branches whose names are reserved, all or none. `write` is the function that writes the rows."""
         (write or self._database.write_all)([Insert("branches", row_of(branch)) for branch in branches])
         self._known.update((branch.id, branch) for branch in branches)
 
@@ -219,7 +219,7 @@ class OpenBranch:
     def change(
         self, change: Callable[[Transaction], _Result], *, message: str, kind: CommitKind = CommitKind.CHANGE
     ) -> Changed[_Result]:
-        """Commit a change, and retry while other writers are faster.
+        """Commit a change. Retry while other writers commit first.
 
         On a dev branch the change is made to the branch's own copies of the tables.
         """
@@ -244,7 +244,7 @@ class OpenBranch:
         return done
 
     def _repeat(self, commit: GraphCommit) -> Changed[_Result]:
-        """Return the result of an earlier attempt that made its commit, and stopped before it was answered."""
+        """Return the result of an earlier attempt that made its commit but was not answered."""
         self.note_copies(self)
         return Changed(result=json.loads(commit.metadata[_RESULT]), commit_id=commit.graph_commit_id)
 

@@ -86,7 +86,7 @@ class _Queue:
             self._is_full.set()
 
     async def take(self, *, expected: int, seconds: float) -> list[_Waiting]:
-        """Return all branches that wait, as soon as as many as expected do, or after a time. It may be none."""
+        """Return the waiting branches when the expected number waits, or after a time. The list may be empty."""
         if len(self._waiting) < expected:
             self._expected = expected
             self._is_full.clear()
@@ -100,8 +100,8 @@ class _Queue:
 class Branches:
     """The dev branches of all projects.
 
-    A row is written after its branch is created, and deleted after its branch is deleted. A start adopts branches
-    without a row, and finishes the deletion of branches that have only a row.
+    A row is written after its branch is created, and deleted after its branch is deleted. When the service starts, it
+    adopts branches without a row and finishes the deletion of branches that have only a row.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Branches:
 
     def _start(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
         task = asyncio.create_task(work)
-        self._tasks.add(task)  # asyncio itself does not keep it
+        self._tasks.add(task)  # asyncio itself keeps no reference to it
         task.add_done_callback(self._tasks.discard)
         return task
 
@@ -168,10 +168,10 @@ class Branches:
             return alone
 
     async def _create_waiting(self, project_id: str) -> None:
-        """Create all branches of a project that wait. One thread does it: several would wait for the interpreter.
+        """Create all waiting branches of a project in one thread: several threads would wait for the interpreter.
 
-        The requests that arrive until it has finished are next, all at once. Each project has its own thread, so that
-        one that is slow or damaged does not concern the others.
+        Requests that arrive until it has finished form the next batch. Each project has its own thread, so that a slow
+        or damaged project does not delay the others.
         """
         queue = self._queues[project_id]
         expected, pause = 1, 0.0
@@ -193,7 +193,7 @@ class Branches:
             del self._queues[project_id]
 
     def _create_alone(self, branch: Branch) -> None:
-        """Create a branch whose name is reserved. Retry it, and report why it fails."""
+        """Create a branch whose name is reserved. Retry, and report the reason of a failure."""
         repository = self._projects.open(branch.project_id, actor=branch.created_by)
         description = describe(branch.name, branch.description)
         retried(
@@ -226,13 +226,13 @@ class Branches:
             return False  # an error of the client, and nothing was created
         except Exception:  # noqa: BLE001 - `_create_alone` reports it to the client
             _log.warning("%d branches could not be created together", len(waiting), exc_info=True)
-            # Also those that were not created: after an error of the disk it is not known which were.
+            # Delete all of them: after a disk error it is not known which ones were created.
             self._remove(branches)
             return False
         return True
 
     def _remove(self, branches: Sequence[Branch]) -> None:
-        """Delete branches that have no rows, as far as they exist."""
+        """Delete the branches that exist, which have no rows."""
         for branch in branches:
             try:
                 repository = self._projects.open(branch.project_id, actor=branch.created_by)

@@ -138,14 +138,14 @@ class Buckets:
 
 
 def _without_main(branch: OpenBranch, names: set[str]) -> set[str]:
-    """Return those of the buckets, known by their tables only, in which main has no table."""
+    """Return the given buckets in which main has no table."""
     if branch.is_main or not names:
         return set()
     return names - {key.bucket for key in branch.repository.snapshot_of(MAIN).entries}
 
 
 def _drop_tables(tx: Transaction, bucket: str) -> None:
-    # The tables of the transaction, not of the request's snapshot: another table may have been created since.
+    # Read the tables from the transaction: another table may have been created after the request's snapshot.
     for key in tx.tables:
         if TableKey.parse(key).bucket == bucket:
             tx.drop_table(key)

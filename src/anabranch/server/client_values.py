@@ -41,7 +41,7 @@ def rows_of_objects(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
         else parsed.column(field.name)
         for field in wanted
     ]
-    # A table that is made without columns has no rows. One whose columns are removed keeps their number.
+    # A table created without columns has no rows. A table whose columns are removed keeps its number of rows.
     return pa.table(columns, schema=wanted) if columns else pa.table({"": pa.nulls(len(objects))}).select([])
 
 

@@ -95,7 +95,7 @@ class Database:
                 self._queue.append(write)
                 is_first = len(self._queue) == 1
             if is_first:
-                # The thread of the first write commits all that follow until it has the turn.
+                # The thread of the first write commits all writes that arrive before its turn.
                 with self._writing:
                     with self._queueing:
                         queue, self._queue = self._queue, []
@@ -107,7 +107,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Run all statements or none. They are on disk when this is left; other writers wait until then.
+        """Run all statements or none. They are on disk when the block ends; other writers wait until then.
 
         Delete rows before the rows that they refer to, in a transaction of their own.
         """
@@ -179,7 +179,7 @@ def row_of(value: Any) -> dict[str, Any]:
 
 
 def _run(cursor: duckdb.DuckDBPyConnection, changes: Sequence[Change]) -> None:
-    """Run changes, with one statement for all new rows of a table that no other statement comes between.
+    """Run changes in order. Insert successive new rows of one table by one statement.
 
     DuckDB takes about 0.7 ms to plan an INSERT, whatever the number of its rows.
     """

@@ -95,7 +95,7 @@ def without_data_folder(error: AnabranchError, data: Path) -> AnabranchError:
 
 
 def text_without_folder(text: str, data: Path) -> str:
-    """Return a text without the paths of a folder: what is in the folder has its path below it."""
+    """Return a text in which paths of files in a folder are relative to that folder."""
     # Both forms occur: as configured, and with symbolic links resolved. Lance omits the first slash in some texts.
     for folder in (f"{data}/", f"{data.resolve()}/"):
         text = text.replace(folder, "").replace(folder.lstrip("/"), "")
@@ -116,7 +116,7 @@ def envelope_of(error: AnabranchError) -> dict[str, Any]:
 
 
 def add_handlers(app: FastAPI, *, answer: Callable[[Request, Exception], Response | None]) -> None:
-    """Answer all errors in JSON, except those that `answer` answers, such as with a page."""
+    """Answer errors in JSON, unless `answer` returns another response, such as a page."""
 
     async def on_error(request: Request, error: Exception) -> Response:
         return answer(request, error) or _answer(request, error)

@@ -126,7 +126,7 @@ class Exports:
         return {job.id for job in done if job.kind is JobKind.EXPORT}
 
     def forget_old(self) -> None:
-        """Delete the jobs that ended long ago, and the files of exports among them."""
+        """Delete the jobs that ended long ago, and the files of their exports."""
         for job in self._jobs.forget_old():
             shutil.rmtree(self._files.folder_of(job.project_id, job.id), ignore_errors=True)
 

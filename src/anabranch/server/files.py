@@ -66,7 +66,7 @@ class Upload:
 
     @property
     def fingerprint(self) -> bytes:
-        """Equal for two uploads of the same file."""
+        """Return a value that is equal for two uploads of the same file."""
         return f"{self.name}\n{self.sha256}".encode()
 
     def discard(self) -> None:
@@ -188,7 +188,7 @@ def take_upload(request: Request, use: Callable[[], _T]) -> _T:
 
 
 def _take(request: Request) -> Upload | None:
-    """Return the file of a request to one of two threads: the one that uses it, or the one that ends the request."""
+    """Return the file of a request once: to the thread that uses it, or to the thread that ends the request."""
     taken: Upload | None = request.scope["state"].pop("upload", None)  # only one thread gets it
     return taken
 

@@ -42,7 +42,8 @@ _SLACK = timedelta(seconds=5)
 class Attempt:
     """An attempt of a request that has a key. Commits name the request by its `digest`.
 
-    For a repeated attempt, `since` is the time of the first one, and `commit` its commit if only the answer was lost.
+    For a repeated attempt, `since` is the time of the first attempt. `commit` is its commit if only the answer was
+    lost.
     """
 
     digest: str
@@ -195,7 +196,7 @@ class IdempotencyKeys:
         if row["status"] is None:
             # The first attempt was interrupted. Its commit shows whether the work was done.
             attempt = Attempt(digest=asked.digest, since=row["created_at"])
-            # Without a branch in the path it is not known where to search. A merge has it in its body and searches
+            # Without a branch in the path, the branch to search is unknown. A merge has it in its body and searches
             # itself.
             if asked.project_id is not None and asked.branch_id is not None:
                 name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id

@@ -236,7 +236,7 @@ def format_of(wanted: RowFormat | None, upload: Upload) -> FileFormat:
     named, _ = format_of_name(upload.stored_as)
     if named is not None:
         return named
-    # Some clients send names without an extension. Parquet files begin with a mark, CSV files do not.
+    # Some clients send names without an extension. Parquet files begin with fixed bytes, CSV files do not.
     with upload.path.open("rb") as file:
         return FileFormat.PARQUET if file.read(len(_PARQUET_START)) == _PARQUET_START else FileFormat.CSV
 

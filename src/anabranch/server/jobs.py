@@ -117,7 +117,7 @@ class _Live:
 
 
 class Jobs:
-    """All jobs of the service. The row is written before the work starts, and when it ends before a client sees it."""
+    """All jobs of the service. A row is written before the work starts, and again before a client sees its end."""
 
     def __init__(self, settings: Settings, database: Database, *, clock: Callable[[], datetime]) -> None:
         self._data = settings.data

@@ -24,7 +24,7 @@ _ALWAYS_ANSWERED = frozenset({"/health", "/metrics"})
 
 
 class _Slots:
-    """A limit of what running requests use together, such as the number of requests or the bytes of bodies."""
+    """A limit shared by all running requests, such as their number or the bytes of their bodies."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -36,7 +36,7 @@ class _Slots:
 
 
 class RequestMiddleware:
-    """Refuse requests that are too large, too slow or too many, and add warnings to the answers of the others.
+    """Refuse requests that are too large, too slow or too many. Add warnings to the answers of the others.
 
     The token is checked first, and kept for the routes as `request.state.token`. For the web UI it is the token with
     which the visitor signed in. Requests without a valid one have slots of their own, so that they cannot take those of
@@ -116,7 +116,7 @@ class RequestMiddleware:
                 is_upload = is_form and scope["path"].endswith(_UPLOAD_PATHS)
                 most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
                 length = _header(scope, b"content-length")
-                # Without a token the answer is 401, whatever the body is.
+                # Without a token the answer is always 401.
                 if is_known and length.isdigit() and int(length) > most:
                     raise _too_large(most)
                 # Uploads go to disk piece by piece. Other bodies are kept in memory until the request ends.
@@ -208,7 +208,8 @@ class _Body:
     def _count_values(self, body: bytes) -> None:
         """Refuse a body of JSON whose values would take too much memory, before it is parsed.
 
-        Each value follows a comma or a bracket. Those inside of texts count too, which the limit leaves room for.
+        Each value follows a comma or a bracket. Commas and brackets inside of texts count too: the limit allows for
+        them.
         """
         if self._most_values is None:
             return

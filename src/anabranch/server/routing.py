@@ -148,7 +148,7 @@ class Public:
 
 
 class Needs:
-    """The scope that a route needs, and the call that it gets. The first argument of the route has it as a dependency.
+    """The scope that a route needs, and the call that the route gets: the dependency of the route's first argument.
 
     FastAPI only describes it in the OpenAPI document. `ServiceRoute` checks the token.
     """
@@ -210,7 +210,7 @@ class _ProjectEndNeeds(_ProjectNeeds):
 
 # The first argument of a route states the scope that it needs.
 ForAdmin = Annotated[Call, Depends(Needs(Scope.ADMIN))]
-ForAnyone = Annotated[Call, Depends(Needs(Scope.READ))]
+ForReaders = Annotated[Call, Depends(Needs(Scope.READ))]
 ProjectToEnd = Annotated[ProjectCall, Depends(_ProjectEndNeeds(Scope.ADMIN))]
 ProjectToChange = Annotated[ProjectCall, Depends(_ProjectNeeds(Scope.PROJECT))]
 ProjectToBranch = Annotated[ProjectCall, Depends(_ProjectNeeds(Scope.BRANCH))]
@@ -225,10 +225,10 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-# Returns an argument of an endpoint, given the request, its parsed body, and the list to which errors are added.
+# Returns an argument of an endpoint from the request and its parsed body, and adds errors to the list.
 _Reader = Callable[[Request, Any, list[Any]], Any]
 _MISSING = object()
-# The parts of paths that the call of a route has. Its other arguments are those of the endpoint.
+# The path parameters that the call of a route reads. The others are arguments of the endpoint.
 _CALL_PATH: Mapping[str, TypeAdapter[str]] = {"project_id": TypeAdapter(ProjectId), "branch_id": TypeAdapter(BranchId)}
 
 
@@ -252,7 +252,7 @@ class ServiceRoute(APIRoute):
 
     @property
     def _needs(self) -> Any:
-        """What the first parameter states that the route needs."""
+        """Return the requirement that the first parameter of the endpoint states."""
         (needs,) = (one.dependency for one in get_args(next(iter(self._parameters.values())).annotation)[1:])
         return needs
 
@@ -311,7 +311,7 @@ class ServiceRoute(APIRoute):
         async def handle(request: Request) -> Response:
             token = needs.authenticate(request)
             body = await _read_body(request) if has_body else _MISSING
-            # Collected, because FastAPI also reports all that is wrong with a request at once.
+            # Collect the errors: FastAPI also reports all errors of a request at once.
             errors: list[Any] = []
             for name, kind in call_path.items():
                 _checked(kind, request.path_params[name], ("path", name), errors)
@@ -354,7 +354,7 @@ def _iter_query_names(parameters: Mapping[str, Parameter], path: str) -> Iterato
 
 
 def _reader_of(parameter: Parameter, *, is_path: bool) -> _Reader:
-    """Return how an argument of an endpoint is read from the path, the query or the body of a request."""
+    """Return the function that reads an argument of an endpoint from the path, the query or the body of a request."""
     name, kind = parameter.name, parameter.annotation
     if kind is Request:
         return lambda request, _, __: request

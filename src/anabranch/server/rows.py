@@ -69,12 +69,12 @@ class Preview(BaseModel):
 
 
 def parse_columns(text: str | None) -> tuple[str, ...] | None:
-    """Return the names in a list with commas."""
+    """Parse a list of names separated by commas."""
     return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def parse_sorting(text: str | None) -> tuple[Sorting, ...]:
-    """Return the order that a list of names with commas gives. Each name may end in `:asc` or `:desc`."""
+    """Parse an order: names separated by commas. Each name may end in `:asc` or `:desc`."""
     if text is None:
         return ()
     found = []
@@ -318,7 +318,7 @@ def _read_preview(call: BranchCall, key: TableKey, options: PreviewOptions) -> R
     if options.format is PreviewFormat.CSV:
         return PlainTextResponse("".join(csv_lines(rows.column_names, rows.to_batches())), media_type="text/csv")
     is_counted = options.count or request.where is None  # without a predicate the number is known
-    # Not the response model: checking each value takes as long as reading it.
+    # Do not return the response model: checking each value takes as long as reading it.
     answer = {
         "columns": [ColumnInfo.model_validate(column).model_dump() for column in rows.schema],
         "rows": json_rows(rows),

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import anabranch
 from anabranch.errors import StorageUnavailableError
 from anabranch.server.database import Database
-from anabranch.server.routing import ForAnyone, Public, get_service, make_router
+from anabranch.server.routing import ForReaders, Public, get_service, make_router
 from anabranch.server.ui.responses import SECURITY_HEADERS
 
 _log = logging.getLogger("anabranch.server")
@@ -105,7 +105,7 @@ class MetricsMiddleware:
 
 
 router = make_router("status")
-Anyone = Annotated[None, Depends(Public())]
+Unprotected = Annotated[None, Depends(Public())]
 
 
 class Health(BaseModel):
@@ -118,7 +118,7 @@ _HEALTHY = JSONResponse(Health(status="ok", version=anabranch.__version__).model
 
 
 @router.get("/health", response_model=Health)
-async def get_health(_: Anyone, request: Request) -> Response:
+async def get_health(_: Unprotected, request: Request) -> Response:
     """Report that the service answers and can read its metadata; 503 if it cannot."""
     if not await get_service(request).part(HealthCheck).is_healthy():
         raise StorageUnavailableError("the metadata database cannot be read", hint="see the log of the service")
@@ -130,13 +130,13 @@ async def get_health(_: Anyone, request: Request) -> Response:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The numbers"}},
 )
-def get_metrics(call: ForAnyone) -> Response:
+def get_metrics(call: ForReaders) -> Response:
     """Return the metrics in the format of Prometheus; needs a token that is bound to no project."""
     return Response(call.part(Metrics).show(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/openapi.json", include_in_schema=False)
-def get_openapi(_: Anyone, request: Request) -> JSONResponse:
+def get_openapi(_: Unprotected, request: Request) -> JSONResponse:
     """Describe the routes as OpenAPI."""
     state = request.app.state
     with _describing:
@@ -167,6 +167,6 @@ _DOCS_POLICY = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsa
 
 
 @router.get("/docs", include_in_schema=False)
-def get_docs(_: Anyone) -> HTMLResponse:
+def get_docs(_: Unprotected) -> HTMLResponse:
     """Show the routes as a web page. All of its files are from this package."""
     return HTMLResponse(_DOCS, headers={**SECURITY_HEADERS, "Content-Security-Policy": _DOCS_POLICY})

@@ -1,1 +1,1 @@
-"""Spark: sessions, the data source `anabranch`, and what both know about types and errors."""
+"""Spark: sessions, the data source `anabranch`, and their types and errors."""

@@ -46,7 +46,7 @@ _ALL = Selection()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedFeed:
-    """A feed as it was when a DataFrame was made: all its rows have the columns that the table had at that commit."""
+    """A feed as of the creation of a DataFrame: all its rows have the columns of the table at that commit."""
 
     options: FeedOptions
     since: str | None
@@ -69,7 +69,7 @@ class PinnedFeed:
         if since == LATEST:
             since = until
         elif since is not None:
-            feed.list_commits(since=since, until=end)  # refuses what is not in its history
+            feed.list_commits(since=since, until=end)  # refuses commits outside of its history
             since = feed.state_at(since).commit.graph_commit_id
         # A row of an older commit may lack a column, which is null then.
         columns = _nullable(shown_schema(table.schema))
@@ -116,14 +116,14 @@ def read_pieces(pinned: PinnedFeed, feed: TableFeed, pieces: Iterable[Piece]) ->
 
 
 class _FeedReader:
-    """What both readers do. Spark sends them around, so that they hold values only."""
+    """The common part of both readers. Spark pickles readers, so they have only values."""
 
     def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
         self._pinned = pinned
         self._open_repository = open_repository
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is not None:  # Spark makes up a part where there is none
+        if partition.value is not None:  # Spark adds a part if there is none
             yield from read_pieces(self._pinned, self._open_feed(), partition.value)
 
     def _open(self) -> Repository:
@@ -152,7 +152,7 @@ class ChangeReader(_FeedReader, DataSourceReader):
 class FeedFollower:
     """Follows the changes of a table on a branch, from offset to offset.
 
-    An offset is the last commit that was read, as a dict; before the first one nothing was.
+    An offset is the last commit that was read, as a dict. It is empty before the first read.
     """
 
     def __init__(self, pinned: PinnedFeed, repository: Repository) -> None:
@@ -172,11 +172,11 @@ class FeedFollower:
         return {"commit": ""} if since is None else _offset(self._repository.get_commit(since))
 
     def head(self) -> str:
-        """Return the commit that the branch is at."""
+        """Return the head commit of the branch."""
         return self._repository.head_commit_id_for_branch(self._pinned.options.branch)
 
     def latest(self, start: Mapping[str, Any], *, until: str, most: int | None) -> dict[str, Any]:
-        """Return the offset to read up to next, at most that many commits after another one."""
+        """Return the next offset to read up to, with a maximum number of commits after another one."""
         # A stream without a start begins with all rows of the newest state, as one batch.
         if not start["commit"]:
             self.newest = self._repository.get_commit(until)
@@ -188,7 +188,7 @@ class FeedFollower:
         return _offset(commits[:most][-1])
 
     def changes(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[TableChange]:
-        """Return what the commits between two offsets did to the table."""
+        """Return the changes of the table by the commits between two offsets."""
         if start["commit"] == end["commit"]:
             return []
         if start["commit"]:
@@ -196,7 +196,7 @@ class FeedFollower:
         return [self.feed.state_at(end["commit"])]
 
     def _list_new(self, start: str, until: str) -> list[GraphCommit]:
-        """Return the commits to read. What was searched before, and had none, is not searched again."""
+        """Return the commits to read. Commits without changes that were searched before are not searched again."""
         looked = self._idle[1] if self._idle is not None and self._idle[0] == start else start
         if looked == until:
             return []
@@ -227,21 +227,21 @@ class ChangeStreamReader(_FeedReader, DataSourceStreamReader, SupportsTriggerAva
 
     def __init__(self, pinned: PinnedFeed, open_repository: OpenRepository) -> None:
         super().__init__(pinned, open_repository)
-        # What only the driver's side has, when it is first asked.
+        # Only on the driver, computed at the first call.
         self._known: FeedFollower | None = None
         self._end: str | None = None
         if pinned.options.until is not None:
-            self._follower()  # refuses it
+            self._follower()  # refuses an invalid option
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return self._follower().first()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        # Fixed once: with a busy branch, a query that follows the head would never end.
+        # Read the head once: on a busy branch, a query that follows the head would never end.
         self._end = self._follower().head()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        # Spark knows rows, bytes and files; a commit is the file of a history.
+        # Spark limits rows, bytes and files. A commit counts as a file.
         return ReadMaxFiles(self._pinned.options.most_commits)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -328,8 +328,8 @@ def _cast(pinned: PinnedFeed, commit: GraphCommit, values: pa.Array, field: pa.F
 def _check_columns(pinned: PinnedFeed, commit: GraphCommit, table: Table) -> None:
     """Refuse rows that the feed's columns do not fit.
 
-    A commit that came after the feed was made must have these very columns. One from before may have fewer, which
-    become null, or more, which are left out; but where both is the case, a column may have got another name.
+    A commit after the creation of the feed must have exactly these columns. An earlier commit may have fewer, which
+    become null, or more, which are left out. If both is the case, a column may have been renamed.
     """
     found, wanted = _shown_types(table.schema), _shown_types(shown_columns(pinned.columns))
     more, fewer = sorted(found.keys() - wanted.keys()), sorted(wanted.keys() - found.keys())

@@ -1,8 +1,7 @@
-"""Rows matched and compared on Spark's workers, without becoming Spark's rows.
+"""Match and compare rows on Spark's workers, without converting them to rows of Spark.
 
-Workers read the rows of all sides and share them out, so that rows that may match meet in one bucket; there the
-engine that compares inside one process answers for that bucket. What travels are pieces of Arrow's own format: no value
-is converted on its way.
+Workers read the rows of all sides and divide them, so that rows that may match are in one bucket. The engine for one
+process then compares each bucket. Rows are sent in Arrow's format, so no value is converted.
 """
 
 import itertools
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 SHARED = "bucket int, side int, number bigint, rows binary"
 
 _BYTES_PER_CHUNK = 32 << 20
-# A guess of the bytes of a value without a fixed length.
+# The estimated bytes of a value without a fixed length.
 _BYTES_OF_TEXT = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
-    """Rows of one version in memory; `schema` is without the ids and addresses that may be behind the columns."""
+    """Rows of one version in memory. `schema` excludes ids and addresses, which may follow the columns."""
 
     schema: pa.Schema
     batches: Sequence[pa.RecordBatch] = ()
@@ -83,9 +82,9 @@ def iter_chunks(batches: Iterable[pa.RecordBatch], *, size: int = _BYTES_PER_CHU
 
 
 def share_out(rows: pa.Table, buckets: pa.Array, *, side: int, number: int) -> pa.RecordBatch:
-    """Return rows as one piece for each of their buckets. `number` is the position of the pieces in the order."""
+    """Return rows as one piece for each bucket. `number` is the position of the pieces in the order."""
     numbers = buckets.to_numpy(zero_copy_only=False)
-    # Stable: rows of a bucket keep their order, so that the same question gets the same answer.
+    # Stable: rows of a bucket keep their order, so that results can be repeated.
     ordered = rows.combine_chunks().take(pa.array(np.argsort(numbers, kind="stable")))
     found, counts = np.unique(numbers, return_counts=True)
     starts = np.cumsum(counts) - counts
@@ -129,7 +128,7 @@ _COUNTS = ("inserted", "updated", "deleted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much a worker reads in one task, and how much it compares."""
+    """The amounts that a worker reads in one task, and compares."""
 
     rows_per_task: int = 500_000
     rows_per_bucket: int = 250_000
@@ -145,7 +144,7 @@ class Sizes:
 class SparkComparer:
     """Compares with the running session, or with one that it starts.
 
-    `load_local` gives the engine that works inside one process; workers call it, too.
+    `load_local` returns the engine for one process. Workers call it, too.
     """
 
     def __init__(self, load_local: _LoadLocal, *, sizes: Sizes | None = None) -> None:
@@ -184,7 +183,7 @@ class SparkComparer:
 
         def answer(asked: RowMerge, bucket: int) -> _Batches:
             for chunk in iter_chunks(local().merge(asked)):
-                # New rows come last in each bucket; behind all buckets are the parts where they wait.
+                # New rows are last in each bucket. They are kept in parts after all buckets.
                 there = len(chunk) - _count_new(chunk)
                 yield _numbered(bucket, chunk.slice(0, there))
                 yield _numbered(buckets + bucket, chunk.slice(there))
@@ -195,13 +194,13 @@ class SparkComparer:
         )
 
     def _ask(self, question: _Question, answer: Callable[[_Question, int], _Batches], columns: str) -> "DataFrame":
-        """Answer each bucket of a question with a function of the question and the number of the bucket."""
+        """Compute each bucket by a function of the question and the number of the bucket."""
         buckets = self._sizes.count_buckets(question)
-        # It is sent to the workers with the function, so it must not hold the rows.
+        # The question is sent to the workers with the function, so it must not have the rows.
         asked = _with_rows(question, {})
         shared = self._share(question, asked, buckets).repartitionById(buckets, "bucket")
         if _is_matched_twice(question):
-            # Equal rows are taken away where they meet; what is left meets again, by row ids.
+            # Equal rows are removed in their bucket. The remaining rows are matched again by row ids.
             cancelled = shared.mapInArrow(_matching(asked, _cancelling(self._load_local, buckets)), SHARED)
             shared = cancelled.repartitionById(buckets, "bucket")
         return shared.mapInArrow(_matching(asked, answer), columns)
@@ -209,7 +208,7 @@ class SparkComparer:
     def _share(self, question: _Question, asked: _Question, buckets: int) -> "DataFrame":
         """Read the rows of all sides, with the bucket of each.
 
-        Tasks travel with the function, not as rows: plans show rows, and tasks may hold credentials.
+        Tasks are sent with the function, not as rows: plans show rows, and tasks may have credentials.
         """
         tasks = [
             pickle.dumps((number, piece))
@@ -254,11 +253,11 @@ def _is_matched_twice(question: RowComparison | RowMerge) -> bool:
 
 
 def _matching(asked: _Question, answer: Callable[[_Question, int], _Batches]) -> Callable[[_Batches], _Batches]:
-    """Return a function that answers for the rows of one partition, which are those of one bucket."""
+    """Return a function that computes the result of one partition, which has the rows of one bucket."""
 
     def run(batches: _Batches) -> _Batches:
         pieces = [piece for batch in batches for piece in zip(*batch.columns, strict=True)]
-        # Spark delivers them in any order. Sorted, the same question gets the same answer in the same order.
+        # Spark delivers rows in any order. Sort them, so that results can be repeated.
         pieces.sort(key=lambda piece: piece[2].as_py())
         held: dict[int, list[pa.RecordBatch]] = {}
         for _, side, _, rows in pieces:
@@ -281,7 +280,7 @@ def _cancelling(load_local: _LoadLocal, buckets: int) -> Callable[[Any, int], _B
 
 
 def _collect(begin: Callable[[], "DataFrame"], *, parts: int) -> _Batches:
-    """Collect the answers part by part: all are computed at once, and few are in memory."""
+    """Collect the results part by part: all are computed concurrently, and few are in memory."""
     with spark_errors():
         for row in begin().repartitionById(parts, "part").toLocalIterator():
             yield from unpack(row.rows)
@@ -292,7 +291,7 @@ def _numbered(number: int, rows: pa.Table) -> pa.RecordBatch:
 
 
 def _count_new(rows: pa.Table) -> int:
-    """Return how many rows of the answer to a merge are new in the target."""
+    """Return the number of rows in the result of a merge that are new in the target."""
     is_inserted = pc.equal(rows.column("source_change"), "inserted")
     return int(pc.sum(pc.and_(is_inserted, rows.column("target_address").is_null())).as_py() or 0)
 

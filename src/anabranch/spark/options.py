@@ -1,4 +1,4 @@
-"""The options of the data source: plain text in, checked values out."""
+"""The options of the data source: parse texts to checked values."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ OpenRepository = Callable[..., Repository]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLocation:
-    """Which table of which repository, and how to reach it."""
+    """A table, its repository, and the storage options to reach it."""
 
     repository: str
     key: str
@@ -88,13 +88,13 @@ class ReadOptions:
 
 
 def asks_for_changes(options: Mapping[str, str]) -> bool:
-    """Return whether options ask for the changes of a table, and not for its rows."""
+    """Return whether options request the changes of a table, and not its rows."""
     return not _FEED.isdisjoint(options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
-    """Which changes of a table: those after `since` and up to `until`, or, in a stream, to whatever comes."""
+    """The changes to read: those after `since` and up to `until`, or without an end in a stream."""
 
     location: TableLocation
     branch: str = MAIN
@@ -164,14 +164,14 @@ class WriteOptions:
 
 
 def with_lent_options(options: Mapping[str, str], lent: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Add the storage options that the session was lent for the repository, by its URI; given ones win."""
+    """Add the storage options that were lent to the session for a repository. Given ones have precedence."""
     repository = options.get("repo")
     found = lent.get(normalise_uri(repository), {}) if repository and lent else {}
     return {**{f"{SECRET}{name}": value for name, value in found.items()}, **options}
 
 
 def pinned_options(repository: Repository, table: Table) -> dict[str, str]:
-    """Return the options with which Spark reads a table exactly as a snapshot has it."""
+    """Return the options with which Spark reads a table at exactly the state of a snapshot."""
     version_ref = version_ref_to_json(table.version_ref)
     return {"repo": repository.uri, "path": table.key, _VERSION_REF: json.dumps(version_ref)}
 

@@ -1,4 +1,4 @@
-"""The Spark session: the one of the user, or one started on first use. Find Java, stop jobs, register views.
+"""The Spark session of the user, or one started on first use. Find Java, stop jobs, register views.
 
 Also how this package reaches the workers of a cluster, and how its Spark catalog, a jar, reaches a session. On one
 machine workers run the same Python and find it by themselves. Elsewhere it is sent along, as a zip file. The libraries
@@ -89,7 +89,7 @@ def get_session(
 ) -> "SparkSession":
     """Return a session that can read and write tables on all its workers.
 
-    It is the given one, else the one that runs already, else a new one: on this machine, or at a master such as
+    It is the given session, else the running one, else a new one: on this machine, or at a master such as
     `spark://host:7077`, or at a Spark Connect server such as `sc://host:15002`. It is started once and kept.
     With a repository, its tables are in Spark SQL under the name of `catalog`, as in `SELECT * FROM lake.shop.orders`,
     and the session reaches it as the handle does, by the same credentials. `catalog=None` makes no catalog.
@@ -171,10 +171,10 @@ def _start(master: str, settings: Mapping[str, str]) -> "SparkSession":
         builder = builder.config(name, value)
     # By itself Spark takes the first Python on the PATH for its workers, which need not have our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # What PySpark raises about a query, it would also write to stderr, as JSON.
+    # PySpark would also write the errors of a query to stderr, as JSON.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     with warnings.catch_warnings():
-        # Lance warns of every fork, and the JVM's start is one; what it forks becomes another program at once.
+        # Lance warns of every fork. The start of the JVM is one, but runs another program at once.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         return cast("SparkSession", builder.getOrCreate())
 
@@ -226,7 +226,7 @@ def _is_connect(session: "SparkSession") -> bool:
 
 
 def register_tables(spark: "SparkSession", repo: Repository, *, ref: str | None = None) -> list[str]:
-    """Make a temporary view `bucket__table` of every table, all as one snapshot has them; return their names."""
+    """Make a temporary view `bucket__table` of every table of one snapshot. Return the names."""
     session = get_session(spark, repo=repo, catalog=None)
     snapshot = EngineAccess(repo).published_snapshot_of(ref or repo.branch)
     names = {key: key.replace(".", "__") for key in snapshot}
@@ -249,7 +249,7 @@ def _refuse_equal(names: dict[str, str]) -> None:
             )
 
 
-# By this name Spark, too, finds the format.
+# Spark also finds the format by this name.
 _FORMAT_MODULE = "pyspark_anabranch"
 _PACKAGES = ("anabranch", _FORMAT_MODULE)
 _SHIPPED = "_anabranch_is_shipped"
@@ -273,10 +273,10 @@ def ship(session: "SparkSession") -> None:
 
 
 def lend(session: "SparkSession", location: str, storage_options: Mapping[str, str]) -> None:
-    """Give a session the storage options of a repository, so that queries need not name them.
+    """Lend the storage options of a repository to a session, so that queries need not name them.
 
-    They travel inside the registered format, and as a setting of the session for the source in the jar. Options of
-    a query do not: a Spark Connect server writes those down, as they are, in its log of events.
+    They are sent inside the registered format, and as a setting of the session for the source in the jar. They are not
+    sent as options of queries, which a Spark Connect server writes to its event log.
     """
     lent: dict[str, Mapping[str, str]] = getattr(session, _LENT, {})
     if not storage_options or lent.get(location) == storage_options:

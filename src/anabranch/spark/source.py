@@ -1,7 +1,7 @@
 """The data source `anabranch`: tables of a repository as DataFrames, and rows of Spark as commits.
 
-A pinned version is read part by part. Workers write data files, and the driver publishes them; a stream is one commit
-for each batch that brings rows, exactly once.
+A pinned version is read part by part. Workers write data files, and the driver publishes them. A stream makes one
+commit for each batch with rows, exactly once.
 """
 
 import time
@@ -65,8 +65,8 @@ def find_version_ref(reading: ReadOptions, repository: Repository) -> VersionRef
 class SnapshotReader(DataSourceReader):
     """Reads a pinned version, part by part.
 
-    It takes no filters from Spark: those it once took would stay with the DataFrame, and later queries of the same one
-    would get too few rows. The options `columns` and `where` do the same without that.
+    It accepts no filters from Spark: they would stay with the DataFrame, and later queries of it would get too few
+    rows. Use the options `columns` and `where` instead.
     """
 
     def __init__(self, version_ref: VersionRef, selection: Selection, schema: StructType) -> None:
@@ -100,7 +100,7 @@ class FragmentWriter:
             return self.write_files(batches)
 
     def write_files(self, batches: Iterator[pa.RecordBatch]) -> tuple[str, ...]:
-        """Write rows into the table's folder; return the fragments as text."""
+        """Write rows into the table's folder. Return the fragments as text."""
         written = staging.write_fragments(self.version_ref, self.fitted(batches), for_overwrite=self.is_overwrite)
         return tuple(fragment.to_json() for fragment in written)
 
@@ -112,7 +112,7 @@ class FragmentWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedTable:
-    """A table made ready for rows of Spark: workers write files by its writer, and the driver takes them in."""
+    """A table that is prepared for rows of Spark: workers write files with its writer, and the driver stages them."""
 
     staged_table: StagedTable
     writer: FragmentWriter
@@ -120,8 +120,8 @@ class PreparedTable:
 
     @classmethod
     def make(cls, tx: Transaction, options: WriteOptions, given: StructType) -> Self:
-        """Make a table ready by a transaction, which it does not change; refuse wrong types before the job begins."""
-        # Taken first: the leases of the tasks begin at this time, and garbage collection keeps files that are newer.
+        """Prepare a table by a transaction without changing it. Refuse wrong types before the job begins."""
+        # Read the time first: the leases of the tasks begin then, and garbage collection keeps newer files.
         prepared_at = time.time()
         staged_table = prepare_table(
             tx,
@@ -142,7 +142,7 @@ class PreparedTable:
         columns: pa.Schema | None = None,
         prepared_at: float,
     ) -> Self:
-        """Make a staged table ready for rows of Spark. With `columns`, an overwrite gives the table these."""
+        """Prepare a staged table for rows of Spark. With `columns`, an overwrite changes the columns to these."""
         existing, is_overwrite = staged_table.version_ref.schema, mode is LoadMode.OVERWRITE
         if not is_overwrite:
             columns = existing
@@ -161,7 +161,7 @@ class PreparedTable:
         return cls(staged_table=staged_table, writer=writer, mode=mode)
 
     def take_in(self, tx: Transaction, fragments: Iterable[str]) -> None:
-        """Make what the workers wrote part of a transaction."""
+        """Stage the files of the workers in a transaction."""
         written = [WrittenFragment.from_json(text) for text in fragments]
         # A task may have written long ago: publishing a file that garbage collection removed would break the table.
         staging.require_files(self.staged_table.version_ref, written)
@@ -177,9 +177,9 @@ class _Written(WriterCommitMessage):
 
 
 class CommitWriter(DataSourceArrowWriter):
-    """Makes the table ready before the job begins, writes on the workers, and commits when all have written.
+    """Prepares the table before the job begins, writes on the workers, and commits when all have written.
 
-    Spark makes it in one process, has it write in others, and commit in one more; so it holds values only. A job that
+    Spark creates, runs and commits it in different processes, so it has only values. A job that
     fails leaves unreferenced data files.
     """
 
@@ -198,7 +198,7 @@ class CommitWriter(DataSourceArrowWriter):
             self._table.take_in(tx, written)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: what no commit refers to does not exist, and garbage collection removes its files."""
+        """Do nothing: no commit names the files, and garbage collection removes them."""
 
     def _begin(self) -> Transaction:
         options, repository = self._options, self._options.open(self._open_repository)
@@ -214,7 +214,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass
 class _WrittenBatch(WriterCommitMessage):
-    """What one task wrote, and all that the driver needs to take it in."""
+    """The files of one task, and the values with which the driver stages them."""
 
     query: str
     table: PreparedTable
@@ -224,8 +224,8 @@ class _WrittenBatch(WriterCommitMessage):
 class StreamCommitWriter(DataSourceStreamArrowWriter):
     """Writes each batch on the workers, and publishes it as one commit, unless the branch has it already.
 
-    For each batch Spark makes one writer for the workers, which has to `prepare` the table, and another one that takes
-    in what they wrote. All that the second one knows of the first is in the messages.
+    For each batch Spark makes one writer for the workers, which has to `prepare` the table, and another one that
+    commits. The second one gets values of the first only in the messages.
     """
 
     def __init__(self, options: WriteOptions, given: StructType, open_repository: OpenRepository) -> None:
@@ -235,7 +235,7 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
         self._table: PreparedTable | None = None
 
     def prepare(self) -> None:
-        """Make the table ready for one batch."""
+        """Prepare the table for one batch."""
         repository = self._options.open(self._open_repository)
         with repository.transaction(self._options.branch) as tx:  # without changes, so that it publishes nothing
             self._table = PreparedTable.make(tx, self._options, self._given)
@@ -259,7 +259,7 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
         options = self._options
         is_change = bool(fragments) or options.mode is LoadMode.OVERWRITE
         if not written or not (is_change or written[0].table.staged_table.origin is None):
-            return  # no rows: nothing to publish, and nothing to look up
+            return  # no rows: nothing to publish or to search
         first = written[0]
         EngineAccess(options.open(self._open_repository)).publish_batch(
             StreamBatch(query=first.query, epoch=batchId, table=TableKey.parse(options.location.key)),
@@ -270,18 +270,18 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Do nothing: what no commit refers to does not exist, and garbage collection removes its files."""
+        """Do nothing: no commit names the files, and garbage collection removes them."""
 
 
 class AnabranchSource(DataSource):
-    """One table, pinned to a version when a DataFrame is made, for reading; and where one is written.
+    """One table to read, pinned to a version when a DataFrame is made, or to write.
 
-    Spark makes a source in a process of its own, asks it for its schema, and keeps it, pickled, for all queries of the
-    DataFrame. So what must stay the same is found out with the schema.
+    Spark makes a source in a process of its own, requests its schema, and keeps it, pickled, for all queries of the
+    DataFrame. So values that must not change are read together with the schema.
     """
 
     open_repository: OpenRepository
-    # Storage options that a session was lent, by the repository they are for.
+    # Storage options that were lent to the session, by repository.
     credentials: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -320,7 +320,7 @@ class AnabranchSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._feed is not None:
             if self._feed.options.since is None and self._feed.options.until is None:
-                # Spark does not report before this whether a stream is meant, for which the branch is enough.
+                # Only now it is known whether this is a stream, for which the branch is enough.
                 raise InvalidInputError(
                     "by the option 'branch' alone a stream follows a branch",
                     hint="read it by the option 'ref', or its changes by 'since'",

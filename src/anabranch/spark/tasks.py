@@ -1,6 +1,6 @@
 """Python tasks on the workers of Spark that return only the names of data files: loading files, rewriting tables.
 
-Our own errors come back as text inside errors of Spark; `spark_errors` raises them again.
+Our own errors are returned as text inside errors of Spark. `spark_errors` raises them again.
 """
 
 import pickle
@@ -30,10 +30,10 @@ _RESULTS = "number bigint, result binary"
 
 
 def do_on_workers(work: Callable[[bytes], bytes], tasks: Sequence[bytes]) -> list[bytes]:
-    """Do each task on a worker of the running session, or of one that is started; give the results in their order.
+    """Run each task on a worker of the running session, or of a new one. Return the results in order.
 
-    Tasks travel with the function, not as rows: plans show rows, and tasks may hold credentials. Numbers of tasks are
-    all that Spark sees, one in each partition, so that nothing is shuffled.
+    Tasks travel with the function, not as rows: plans show rows, and tasks may hold credentials. Spark gets only the
+    numbers of tasks, one in each partition, so that nothing is shuffled.
     """
     if not tasks:
         return []
@@ -53,7 +53,7 @@ def do_on_workers(work: Callable[[bytes], bytes], tasks: Sequence[bytes]) -> lis
 
 
 class SparkRewriter:
-    """Does the tasks of compactions on the workers of the running session, or of one that it starts."""
+    """Runs the tasks of compactions on the workers of the running session, or of a new one."""
 
     def rewrite(self, version_ref: VersionRef, tasks: Sequence[bytes]) -> list[bytes]:
         return do_on_workers(lambda task: rewrite_fragments(version_ref, task), tasks)
@@ -126,7 +126,7 @@ _LAST_LINE = re.compile(r"(?:^|AnabranchException: )anabranch\.errors\.(\w+): (.
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Raise what a worker, or the data source on the driver, raised; leave Spark's own errors as they are."""
+    """Raise the error of a worker or of the data source on the driver. Spark's own errors are not changed."""
     try:
         yield
     # Rows that are brought here one partition after the other fail with an error of the bridge to Java.

@@ -1,8 +1,8 @@
-"""Arrow types as Spark has them, there and back.
+"""Convert Arrow types to types of Spark and back.
 
-Spark knows fewer types than Lance. A column is shown as the narrowest type of Spark that holds all its values, and what
-comes back is cast to the column's own type again. Only what is finer than a microsecond is cut off, for which Spark has
-no type.
+Spark has fewer types than Lance. A column is shown as the narrowest type of Spark that can represent all its values.
+Rows of Spark are cast to the column's own type again. Only times are truncated to microseconds, because Spark has no
+finer type.
 """
 
 import json
@@ -23,7 +23,7 @@ LIST_SIZE = "anabranch.list_size"
 _UTC = "UTC"
 _MOST_DIGITS = 38
 
-# What Spark has no type for, and the next wider one it has.
+# Types that Spark lacks, and the next wider type of Spark.
 _WIDER: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.DataType]], ...] = (
     (pa.types.is_uint8, lambda _: pa.int16()),
     (pa.types.is_uint16, lambda _: pa.int32()),
@@ -49,7 +49,7 @@ def shown_schema(schema: pa.Schema) -> StructType:
 
 
 def shown_columns(shown: StructType) -> pa.Schema:
-    """Return the columns in the types in which Spark takes rows from Python."""
+    """Return the columns in the types in which Spark accepts rows from Python."""
     return to_arrow_schema(shown, timezone=_UTC)
 
 
@@ -59,7 +59,7 @@ def as_shown(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
         if not schema.names:  # the rows are only counted
             yield batch.select([])
             continue
-        # Unsafe only where it must be: nanoseconds are cut off. Everything else becomes wider, or stays.
+        # Unsafe only for nanoseconds, which are truncated. All other types become wider or stay.
         arrays = [pc.cast(batch.column(field.name), field.type, safe=False) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

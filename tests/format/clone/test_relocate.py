@@ -239,7 +239,7 @@ def test_the_longest_prefix_wins(old: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mapping", "error", "said"),
+    ("mapping", "error", "message"),
     [
         ({"/nowhere": "/new"}, BaseNotFoundError, r"no base path is '/nowhere'.*the base paths are: .*/old/cold"),
         ({"/old/col": "/new"}, BaseNotFoundError, "no base path is '/old/col'"),
@@ -251,11 +251,11 @@ def test_the_longest_prefix_wins(old: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_mapping_is_refused_and_changes_nothing(
-    old: Path, mapping: dict[str, str], error: type[Exception], said: str
+    old: Path, mapping: dict[str, str], error: type[Exception], message: str
 ) -> None:
     add_base(Home.at(str(old)), "/old/cold", name="cold")
     before = contents(old)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         relocate(Home.at(str(old)), mapping=mapping)
     assert contents(old) == before
 

@@ -81,7 +81,7 @@ def put_manifest(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mess", "somebody"),
+    ("mess", "other"),
     [
         (unreferenced, put_ref),
         (unreferenced, put_manifest),
@@ -91,11 +91,11 @@ def put_manifest(home: Home) -> None:
     ids=["a ref comes", "another creator comes", "a tree comes", "a write comes"],
 )
 def test_a_repair_stops_when_another_process_wrote_since_the_diagnosis(
-    home: Home, mess: Callable[[Home], object], somebody: Callable[[Home], object]
+    home: Home, mess: Callable[[Home], object], other: Callable[[Home], object]
 ) -> None:
     mess(home)
     repair = the_repair(home)
-    somebody(home)
+    other(home)
     before = files(home)
     assert not repair()
     assert files(home) == before

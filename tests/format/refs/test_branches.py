@@ -432,7 +432,7 @@ def test_creation_that_failed_at_the_ref_is_repeated(dataset: ab.Dataset) -> Non
         assert ids(dataset.branch_checkout(name)) == list(range(version + 1))
         dataset.branch_checkout(name).append(pa.table({"id": pa.array([9], pa.int64())}))
         assert ids(dataset.branch_checkout(name))[-1] == 9
-    # Files that come before the first manifest are no reason to refuse.
+    # Files that come before the first manifest do not make it fail.
     dataset.home.store().put("tree/early/_transactions/1-x.txn", b"")
     dataset.branch_create("early", 1)
     assert ids(dataset.branch_checkout("early")) == [0, 1]

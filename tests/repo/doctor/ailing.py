@@ -96,7 +96,7 @@ def names(repo: ab.Repository) -> list[str]:
 
 
 def is_hidden(repo: ab.Repository, commit_id: str) -> bool:
-    """Whether a commit is one of a run's own, or of no one."""
+    """Return whether a commit belongs to a run, or to no branch."""
     text = Files(repo).text(f"_commits/{commit_id}.json")
     return '"manifest_branch":"__run__' in text
 

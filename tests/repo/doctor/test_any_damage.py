@@ -46,8 +46,8 @@ def read_readable(repo: ab.Repository) -> Contents:
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[[], ab.Repository]:
     """Puts down the same healthy repository again and again."""
-    template, places = LakeTemplate(Location(root=str(tmp_path / "well-000")), furnish), iter(range(1, 1000))
-    return lambda: template.write_copy(Location(root=str(tmp_path / f"well-{next(places):03}")))
+    template, numbers = LakeTemplate(Location(root=str(tmp_path / "well-000")), furnish), iter(range(1, 1000))
+    return lambda: template.write_copy(Location(root=str(tmp_path / f"well-{next(numbers):03}")))
 
 
 def is_named(report: DoctorReport, path: str) -> bool:

@@ -52,17 +52,17 @@ RECORDS = ("_versions/", "_commits/", "_tags/", "_runs/")
 
 def ran(*args: str) -> tuple[int, str]:
     """The exit code of a command, and its output on both streams."""
-    said = io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said), pytest.raises(SystemExit) as ended:
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(printed), pytest.raises(SystemExit) as ended:
         COMMAND.main(list(args))
     assert isinstance(ended.value.code, int)
-    return ended.value.code, said.getvalue()
+    return ended.value.code, printed.getvalue()
 
 
 def doctor(repo: ab.Repository, *options: str) -> tuple[int, list[dict[str, Any]]]:
     """The exit code of the command, and what it found."""
-    code, said = ran("doctor", "--repo", repo.uri, "--json", *options)
-    return code, json.loads(said)["findings"]
+    code, printed = ran("doctor", "--repo", repo.uri, "--json", *options)
+    return code, json.loads(printed)["findings"]
 
 
 def reopened(repo: ab.Repository) -> ab.Repository:
@@ -132,10 +132,10 @@ def test_damage_is_named_alone_and_repaired(well: ab.Repository, before: Before,
     assert [finding["kind"] for finding in findings] == [damage.kind]
     assert code == (0 if damage.kind.severity is Severity.INFO else 1)
     (finding,) = findings
-    assert finding["repairable"] is (damage.is_mended or damage.is_set_aside)
+    assert finding["repairable"] is (damage.is_repaired or damage.is_set_aside)
     unreadable = {ref for ref, tables in before.contents.items() if after.get(ref) != tables}
     assert unreadable <= {*finding["refs"], *finding["commits"]}
-    if damage.is_mended:
+    if damage.is_repaired:
         code, findings = doctor(well, "--repair")
         assert [(finding["kind"], finding["repaired"]) for finding in findings] == [(damage.kind, True)]
         assert code == 0
@@ -164,9 +164,9 @@ def test_damage_on_a_store(cast: Cast) -> None:
     for do in (gap, torn_commit, missing_commit, home_without_ref, unsettled_home):
         do(files)
     found = {finding.kind for finding in reopened(well).doctor().findings}
-    mended = {Kind.LOG_GAP, Kind.DAMAGED_COMMIT, Kind.MISSING_COMMIT, Kind.MISSING_REF, Kind.UNSETTLED_HOME}
-    assert found == mended
-    assert {finding.kind for finding in reopened(well).doctor(repair=True).repaired} == mended
+    repaired = {Kind.LOG_GAP, Kind.DAMAGED_COMMIT, Kind.MISSING_COMMIT, Kind.MISSING_REF, Kind.UNSETTLED_HOME}
+    assert found == repaired
+    assert {finding.kind for finding in reopened(well).doctor(repair=True).repaired} == repaired
     assert reopened(well).doctor().findings == ()
     assert read_all(reopened(well)) == before
     missing_data_file(files)
@@ -328,9 +328,9 @@ def read_many(repo: ab.Repository) -> dict[str, dict[str, list[Any]]]:
 
 def test_a_location_without_repository_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    code, said = ran("doctor", "--repo", str(tmp_path / "empty"))
+    code, printed = ran("doctor", "--repo", str(tmp_path / "empty"))
     assert code == 3
-    assert "there is no repository" in said
+    assert "there is no repository" in printed
 
 
 def test_metadata_of_a_home_are_what_they_were(well: ab.Repository) -> None:
@@ -379,7 +379,7 @@ def test_writers_are_not_taken_for_damage(well: ab.Repository) -> None:
     assert well.doctor(rows=True).findings == ()
 
 
-def test_collected_commits_are_no_damage(well: ab.Repository) -> None:
+def test_collected_commits_are_not_damage(well: ab.Repository) -> None:
     """Data removed by garbage collection is not reported as missing."""
     pass_time(well)
     assert well.gc(keep_last=1).commits

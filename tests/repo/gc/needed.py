@@ -98,19 +98,19 @@ class _Dataset:
                 yield (home.removeprefix("tree/").rstrip("/") or None, version), path
 
     def find_needed(self, entries: set[TableEntry], heads: set[TableEntry]) -> set[str]:
-        strangers = {home for home, _ in self._manifests if home is not None and _OWN_HOME.fullmatch(home) is None}
+        external = {home for home, _ in self._manifests if home is not None and _OWN_HOME.fullmatch(home) is None}
         tagged = self._tagged()
-        homes = self._with_parents({entry.home for entry in entries} | strangers | {home for home, _ in tagged})
+        homes = self._with_parents({entry.home for entry in entries} | external | {home for home, _ in tagged})
         wanted = {(entry.home, entry.version) for entry in entries}
-        places = wanted | tagged
-        missing = places - self._manifests.keys()
+        locations = wanted | tagged
+        missing = locations - self._manifests.keys()
         assert not missing, f"{self._folder} has lost {missing}"
-        places |= {location for location in self._manifests if location[0] in strangers}
+        locations |= {location for location in self._manifests if location[0] in external}
         for home in homes:
-            places.update(self._ordinary(home, heads))
+            locations.update(self._ordinary(home, heads))
         steps = [step for entry in entries if not entry.primary_key for step in self._steps_to(entry, wanted)]
         needed = {f"_refs/branches/{home.replace('/', '%2F')}.json" for home in homes if home is not None}
-        for location in places:
+        for location in locations:
             needed |= self._files_of(location)
         for step in steps:
             needed |= self._own_files_of(step)

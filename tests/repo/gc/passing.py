@@ -10,7 +10,7 @@ DAY = timedelta(days=1)
 
 
 def pass_time(repo: ab.Repository, by: timedelta = 2 * DAY) -> None:
-    """Let everything in a repository be as if it had been written so much earlier, heartbeats too."""
+    """Change a repository as if all of it, heartbeats included, had been written that much earlier."""
     for folder, _, names in os.walk(repo.uri):
         for name in names:
             path = Path(folder, name)

@@ -88,7 +88,7 @@ TAKES: dict[str, Take] = {
 
 _OTHERS = {"tag on a version", "branch"}
 # The others are much like these.
-MOST_TELLING = [pytest.param(name, marks=pytest.mark.proof) if name in _OTHERS else name for name in TAKES]
+DISTINCT_TAKES = [pytest.param(name, marks=pytest.mark.proof) if name in _OTHERS else name for name in TAKES]
 
 
 def newest(repo: Repository, name: str) -> list[int]:
@@ -98,7 +98,7 @@ def newest(repo: Repository, name: str) -> list[int]:
     return ids(repo.snapshot_of("dev" if name == "reset" else "taken"))
 
 
-@pytest.mark.parametrize("name", MOST_TELLING)
+@pytest.mark.parametrize("name", DISTINCT_TAKES)
 def test_commit_taken_up_before_it_is_marked_survives(doomed: Doomed, name: str) -> None:
     doomed.collect(interrupted(doomed.repo, before_marks, lambda: TAKES[name](doomed.repo, doomed.old)))
     assert not is_collected(doomed.repo, doomed.old)
@@ -108,7 +108,7 @@ def test_commit_taken_up_before_it_is_marked_survives(doomed: Doomed, name: str)
     assert newest(doomed.repo, name) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("name", MOST_TELLING)
+@pytest.mark.parametrize("name", DISTINCT_TAKES)
 def test_commit_is_not_taken_up_once_it_is_marked(doomed: Doomed, name: str) -> None:
     refused: list[str] = []
 
@@ -145,7 +145,7 @@ def looks_after_put(commit_id: str) -> Callable[[str, str], bool]:
     return is_moment
 
 
-def test_look_that_comes_between_the_marks_and_the_second_reading_takes_the_ref_back(doomed: Doomed) -> None:
+def test_check_between_the_marks_and_the_second_reading_removes_the_ref(doomed: Doomed) -> None:
     """The one puts its tag before the marks and looks after them; the other reads the tag, and keeps the commit."""
     marked, looked = threading.Event(), threading.Event()
     outcome: list[str] = []

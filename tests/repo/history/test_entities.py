@@ -389,13 +389,13 @@ def test_history_is_what_reading_every_commit_shows(lake: ab.Repository, seed: i
             lake.reset("dev", to="dev~2")
         change_at_random(lake, "main" if step < 8 else "dev", chance)
     for number in range(1, 7):
-        told_by_reading = []
+        found_by_reading = []
         for commit in lake.list_commits("dev", limit=None):
             before = row_at(lake, number, commit.parent_commit_id)
             after = row_at(lake, number, commit.graph_commit_id)
             if before != after:
-                told_by_reading.append(EntityChange(commit=commit, before=before, after=after))
-        assert lake.entity_history(ORDERS, number, ref="dev") == told_by_reading
+                found_by_reading.append(EntityChange(commit=commit, before=before, after=after))
+        assert lake.entity_history(ORDERS, number, ref="dev") == found_by_reading
 
 
 def check_history(repo: ab.Repository, seed: int, *, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Records that are no rows: named by file and line, or put aside, and never half loaded."""
+"""Records that are not rows are named by file and line or put aside, and never loaded in part."""
 
 import random
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ def test_one_word_among_many_numbers_is_a_bad_record_not_a_reason_for_text(repo:
     assert rows(repo)[700] == {"k": "x", "n": "oops"}
 
 
-def test_bytes_that_are_no_text_are_a_bad_record(repo: ab.Repository, put: Put) -> None:
+def test_bytes_that_are_not_text_are_a_bad_record(repo: ab.Repository, put: Put) -> None:
     file = put("a.csv", b"id,v\n1,a\n2,\xff\xfe\n3,c\n")
     repo.load(ORDERS, file, on_bad="reject", schema={"v": "string"})
     assert [row["id"] for row in rows(repo)] == [1, 3]

@@ -303,7 +303,7 @@ def test_files_without_rows_make_an_empty_table(repo: ab.Repository, put: Put) -
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"delimiter": "ab"}, "the delimiter is 'ab'"),
         ({"delimiter": 7}, "the delimiter is 7"),
@@ -318,8 +318,8 @@ def test_files_without_rows_make_an_empty_table(repo: ab.Repository, put: Put) -
         ({"columns": "id", "header": False}, "columns must be a list of different names, got 'id'"),
     ],
 )
-def test_csv_options_are_checked_once(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said):
+def test_csv_options_are_checked_once(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         ab.CsvOptions(**options)
 
 
@@ -331,7 +331,7 @@ def test_csv_options_of_one_meaning_are_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"csv": {"delimiter": ";"}}, "csv must be a CsvOptions, got"),
         ({"mode": "replace"}, "the mode is 'replace'"),
@@ -343,7 +343,9 @@ def test_csv_options_of_one_meaning_are_equal() -> None:
         ({"schema": 7}, "schema must be a pyarrow.Schema or a dict of column types, got 7"),
     ],
 )
-def test_what_makes_no_sense_is_refused(repo: ab.Repository, put: Put, options: dict[str, object], said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said):
+def test_what_makes_no_sense_is_refused(
+    repo: ab.Repository, put: Put, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         repo.load(ORDERS, put("a.csv", "id,v\n1,a\n"), **options)  # type: ignore[arg-type]
     assert not list(repo.snapshot_of("main"))

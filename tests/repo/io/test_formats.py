@@ -348,12 +348,12 @@ def test_a_folder_gets_files_of_about_a_million_rows(lake: ab.Repository, locati
 
 
 def test_a_target_that_makes_no_sense_is_refused(lake: ab.Repository, location: Location) -> None:
-    for target, options, said in (
+    for target, options, message in (
         ("out/a", {}, "does not have the suffix of a format"),
         ("out/a.parquet.gz", {}, "parquet files compress by themselves"),
         ("out/a.csv", {"format": "xml"}, "the format 'xml' is not known"),
     ):
-        with pytest.raises(InvalidInputError, match=said):
+        with pytest.raises(InvalidInputError, match=message):
             lake.export(ORDERS, location / target, **options)  # type: ignore[arg-type]
     with pytest.raises(TableNotFoundError):
         lake.export("s.none", location / "out/a.csv")

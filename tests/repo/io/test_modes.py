@@ -1,4 +1,4 @@
-"""Append, overwrite and upsert; repeated keys; branches; rows that are no files."""
+"""Append, overwrite and upsert; repeated keys; branches; rows that are not from files."""
 
 from typing import Any
 

@@ -36,10 +36,10 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-@pytest.mark.parametrize(("shift", "said"), [(DAY, "86[34]\\d\\d s ahead of"), (-DAY, "86[34]\\d\\d s behind")])
-def test_a_commit_is_refused_while_the_clock_is_wrong(lake: ab.Repository, shift: timedelta, said: str) -> None:
+@pytest.mark.parametrize(("shift", "message"), [(DAY, "86[34]\\d\\d s ahead of"), (-DAY, "86[34]\\d\\d s behind")])
+def test_a_commit_is_refused_while_the_clock_is_wrong(lake: ab.Repository, shift: timedelta, message: str) -> None:
     append(lake, 4)
-    with nothing_changes(lake), pytest.raises(AnabranchError, match=said) as caught:
+    with nothing_changes(lake), pytest.raises(AnabranchError, match=message) as caught:
         append(with_clock(lake, shift), 5)
     assert caught.value.code == "clock_skew"
     assert (now() + shift).strftime("%Y-%m-%dT") in str(caught.value)

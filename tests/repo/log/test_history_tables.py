@@ -57,12 +57,12 @@ def by_id(row: dict[str, Any]) -> str:
 def test_tables_hold_every_commit_of_every_branch(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     on_dev = append(lake, 4, branch="dev")
-    taken_back = append(lake, 5)
+    undone = append(lake, 5)
     lake.reset("main", to="main~1")
     append(lake, 6)
     lake.branch_delete("dev")
     made = lake.history_sync()
-    assert recorded(lake) == expected(on_dev, taken_back, *lake.list_commits(limit=None))
+    assert recorded(lake) == expected(on_dev, undone, *lake.list_commits(limit=None))
     assert (made.commits_uri, made.actors_uri) == (f"{lake.uri}/{COMMITS}", f"{lake.uri}/{ACTORS}")
     assert made.added > 0
     assert lake.history_sync().added == 0

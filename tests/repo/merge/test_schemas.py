@@ -242,7 +242,7 @@ CASES = {
         source_wins="id, a, b: 1 1.0 x, 2 2.0 y",
         target_wins="id, a, b: 1 1 x, 2 2 y",
     ),
-    # Values that do not fit are no second conflict, because the first one decides on their type.
+    # Values that do not fit are not a second conflict, because the first one decides on their type.
     "type_other_misfit": Case(
         source=(alter("a", type=pa.float64()), put("a", "0.5")),
         target=(alter("a", type=pa.int32()),),

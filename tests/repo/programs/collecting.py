@@ -63,15 +63,15 @@ def read_over_and_over(uri: str, lease: float, *, is_over: IsOver) -> dict[str, 
         for name in [branch.name for branch in repo.branch_list()]:
             began = time.monotonic()
             try:
-                said = _read(repo, name)
+                outcome = _read(repo, name)
             except AnabranchError as err:
-                said = repr(err)
+                outcome = repr(err)
             except (OSError, ValueError) as err:  # plain Lance's
-                said = f"plain {err!r}"
+                outcome = f"plain {err!r}"
             took = time.monotonic() - began
             reads, slow = reads + 1, slow + (took > grace)
-            if said is not None and took <= grace:
-                wrong.append(f"{name}: {said}")
+            if outcome is not None and took <= grace:
+                wrong.append(f"{name}: {outcome}")
     return {"reads": reads, "slow": slow, "wrong": wrong[:3]}
 
 

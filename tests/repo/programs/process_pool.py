@@ -50,9 +50,9 @@ class Child:
     def result(self) -> Any:
         """What the work returned or raised, or its last words; None if it was killed without any."""
         with os.fdopen(self.fd) as lines:
-            said = lines.read()
+            printed = lines.read()
         os.waitpid(self.pid, 0)
-        return json.loads(said) if said else None
+        return json.loads(printed) if printed else None
 
 
 def _work_and_exit(work: Work, out: int) -> None:
@@ -119,7 +119,7 @@ def _plain_reader(course: Course) -> Reader:
 def _run_race(writers: Sequence[Callable[[], Any]], readers: Sequence[Reader]) -> Any:
     """Start all at the same time; readers continue until the last writer is done."""
     starts, go = os.pipe()
-    goes_on, over = os.pipe()
+    stop, over = os.pipe()
 
     def started(work: Callable[[], Any]) -> Work:
         def when_all_are_there(_: int) -> Any:
@@ -131,7 +131,7 @@ def _run_race(writers: Sequence[Callable[[], Any]], readers: Sequence[Reader]) -
         return when_all_are_there
 
     def is_over() -> bool:
-        return bool(select.select([goes_on], [], [], 0)[0])
+        return bool(select.select([stop], [], [], 0)[0])
 
     reading = [Child(started(partial(reader, is_over))) for reader in readers]
     writing = [Child(started(writer)) for writer in writers]
@@ -141,7 +141,7 @@ def _run_race(writers: Sequence[Callable[[], Any]], readers: Sequence[Reader]) -
     os.close(over)
     seen = [reader.result() for reader in reading]
     os.close(starts)
-    os.close(goes_on)
+    os.close(stop)
     return {"writers": results, "readers": seen}
 
 

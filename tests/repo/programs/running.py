@@ -33,8 +33,8 @@ class Program:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            _, said = self._process.communicate()
-            raise AssertionError(f"{self._name} ended without an answer: {said[-3000:]}")
+            _, printed = self._process.communicate()
+            raise AssertionError(f"{self._name} ended without an answer: {printed[-3000:]}")
         return json.loads(line)
 
 

@@ -494,7 +494,7 @@ def test_times_never_run_backwards_even_if_the_clock_does(lake: ab.Repository) -
 
 
 @pytest.mark.parametrize("name", ["undo", "reset"])
-def test_a_movement_that_another_crosses_is_refused_and_takes_nothing_back(lake: ab.Repository, name: str) -> None:
+def test_a_movement_that_another_crosses_is_refused_and_rolls_nothing_back(lake: ab.Repository, name: str) -> None:
     append(lake, 4)
     crossed = raced_by(lake, lambda other: append(other, 5))
     with pytest.raises(BusyError, match=r"see where it is with `sync_branch\('main'\)`"):

@@ -132,12 +132,12 @@ def seen_by_the_command_line(repo: Repository) -> list[str]:
         ["show", "main"],
         ["sql", f"SELECT * FROM {ORDERS} ORDER BY id"],
     ]
-    said = []
+    messages = []
     for command in commands:
         answer = invoke(*command, "--repo", repo.uri, *reach)
         assert answer.code == 0, (command, answer)
-        said.append(answer.out)
-    return said
+        messages.append(answer.out)
+    return messages
 
 
 def seen_by_lance(repo: Repository) -> dict[str, object]:
@@ -178,7 +178,7 @@ def test_run_is_seen_by_no_other_process_until_it_is_published_and_then_at_once(
     assert "secret" in "".join(seen_by_the_command_line(repo)[-3:])
 
 
-def test_commits_and_branches_of_a_run_are_no_refs(lake: Repository) -> None:
+def test_commits_and_branches_of_a_run_are_not_refs(lake: Repository) -> None:
     run = lake.begin_run()
     append_in(run, 4)
     hidden = run.snapshot().id

@@ -425,7 +425,9 @@ def test_descriptions_are_kept_through_every_kind_of_write(lake: ab.Repository) 
         tx.drop_columns(ORDERS, ["w"])
         tx.overwrite(ORDERS, table(7))
     assert lake.schema_show().to_dict() == schema
-    assert lake.snapshot()[ORDERS].schema == pa.schema([("id", pa.int64()), ("v", pa.string())])  # notes are no columns
+    assert lake.snapshot()[ORDERS].schema == pa.schema(
+        [("id", pa.int64()), ("v", pa.string())]
+    )  # notes are not columns
 
 
 def test_other_branches_keep_their_schema(lake: ab.Repository) -> None:

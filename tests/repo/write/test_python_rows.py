@@ -144,10 +144,10 @@ WRONG = {
 @pytest.mark.parametrize("how", ["append", "upsert", "overwrite"])
 @pytest.mark.parametrize("name", WRONG)
 def test_python_values_that_do_not_fit_are_refused(lake: ab.Repository, how: str, name: str) -> None:
-    data, error, said = WRONG[name]
+    data, error, message = WRONG[name]
     with nothing_changes(lake), pytest.raises(error) as caught, lake.transaction() as tx:
         getattr(tx, how)(ORDERS, data)
-    assert all(text in str(caught.value) for text in said), str(caught.value)
+    assert all(text in str(caught.value) for text in message), str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_an_unnamed_index_is_dropped_and_a_named_one_is_a_column(lake: ab.Reposi
 
 
 @pytest.mark.parametrize(
-    ("frame", "said"),
+    ("frame", "message"),
     [
         (FRAME.set_index("id", drop=False), "id"),
         (pd.DataFrame([[1, 2]], columns=["id", "id"]), "id"),
@@ -210,8 +210,8 @@ def test_an_unnamed_index_is_dropped_and_a_named_one_is_a_column(lake: ab.Reposi
     ],
     ids=["index like a column", "a column twice", "objects", "index that is no column"],
 )
-def test_a_frame_that_cannot_be_read_is_refused(lake: ab.Repository, frame: pd.DataFrame, said: str) -> None:
-    with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=said), lake.transaction() as tx:
+def test_a_frame_that_cannot_be_read_is_refused(lake: ab.Repository, frame: pd.DataFrame, message: str) -> None:
+    with nothing_changes(lake), pytest.raises(SchemaMismatchError, match=message), lake.transaction() as tx:
         tx.append(ORDERS, frame)
 
 

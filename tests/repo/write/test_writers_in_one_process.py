@@ -26,10 +26,10 @@ def lake(location: Location) -> Repository:
 
 def in_threads(work: Callable[[int], None]) -> None:
     """Let threads do their work at the same time; raise what any of them raised."""
-    everyone = threading.Barrier(THREADS)
+    all_threads = threading.Barrier(THREADS)
 
     def together(number: int) -> None:
-        everyone.wait()
+        all_threads.wait()
         work(number)
 
     with ThreadPoolExecutor(THREADS) as pool:

@@ -62,7 +62,7 @@ def test_preparing_changes_nothing(lake: ab.Repository) -> None:
         written(prepared, table(4))
 
 
-def test_no_files_are_no_commit(lake: ab.Repository) -> None:
+def test_no_files_make_no_commit(lake: ab.Repository) -> None:
     prepared = prepare(lake)
     with lake.transaction() as tx:
         table_writes(tx).append_fragments(prepared, [])
@@ -74,8 +74,8 @@ def test_no_files_are_no_commit(lake: ab.Repository) -> None:
 
 def test_keys_are_checked(lake: ab.Repository) -> None:
     prepared = prepare(lake)
-    for parts, said in (((table(3),), "{'id': 3}"), ((table(7), table(7)), "more than once")):
-        with pytest.raises(KeyConflictError, match=said), nothing_changes(lake), lake.transaction() as tx:
+    for parts, message in (((table(3),), "{'id': 3}"), ((table(7), table(7)), "more than once")):
+        with pytest.raises(KeyConflictError, match=message), nothing_changes(lake), lake.transaction() as tx:
             table_writes(tx).append_fragments(prepared, written(prepared, *parts))
     with lake.transaction() as tx:
         table_writes(tx).append_fragments(prepared, written(prepared, table(3)), check_keys=False)

@@ -342,7 +342,7 @@ def test_forged_and_broken_forms_are_refused(site: LocalSite) -> None:
             assert status(path, rules='{"shop.nothing": "source"}') == 400
             assert status(path, into="v1", strategy="fail") == 404
             assert status(path, source="nothing") == 404
-            # A form without the commits of its plan would merge what no one saw.
+            # A form without the commits of its plan would merge changes that the user did not see.
             assert status(path, target_head="") == 400
             assert status(path, source_head="") == 400
             assert client.post(path, data={"csrf": good["csrf"], "source": "dev", "into": "main"}).status_code == 400

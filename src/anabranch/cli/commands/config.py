@@ -58,7 +58,7 @@ def unset_setting(here: Here, name: SettingName, user: OfUser = False) -> Answer
     return Answer({"name": name, "file": str(file)}, f"removed {name} from {file}")
 
 
-# What `anabranch help refs` shows.
+# The text of `anabranch help refs`.
 _REFS = {
     "dev": "the newest state of the branch dev",
     "v1.0": "the commit of the tag v1.0",
@@ -83,7 +83,7 @@ def show_help(
     if words == ["exit-codes"]:
         codes = {str(code): meaning for code, meaning in MEANINGS.items()}
         return Answer(codes, tables=[Table(("code", "meaning"), tuple(codes.items()))])
-    from anabranch.cli.main import main  # it loads this module
+    from anabranch.cli.main import main  # it imports this module
 
     main([*(words or []), "--help"])
     return None
@@ -119,7 +119,7 @@ def completion(
     script = completion_script(shell)
     if here.as_json:
         return Answer({"shell": shell, "script": script})
-    typer.echo(script)  # as it is: it has several lines, for a shell
+    typer.echo(script)  # unchanged: it has several lines, for a shell
     return None
 
 

@@ -1,4 +1,4 @@
-"""`anabranch diff` and `anabranch changes`: what differs between two states, and what each commit did to a table."""
+"""`anabranch diff` and `anabranch changes`: the differences of two states, and the changes of a table by commit."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = group()
 
 _DIFFERENT = 1
-_SIGNS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
+_MARKS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def diff(
 
 
 def _entries(sides: Mapping[str, str], different: "Sequence[TableDiff]") -> Answer:
-    """Show what the entries of the tables in the commits contain: no table is read."""
+    """Show the differences of the table entries in the commits. No table is read."""
     names = ("change", "renamed_from", "rows_before", "rows_after")
     document = [{"table": each.key, **{name: getattr(each, name) for name in names}} for each in different]
     rows = [(_title(each), each.change, each.rows_before, each.rows_after) for each in different]
@@ -119,7 +119,7 @@ def _compared(sides: Mapping[str, str], different: "Sequence[TableDiff]", parts:
 
 
 def _since_parent(here: Here) -> str:
-    """Return the range of what the current branch changed since it left its parent."""
+    """Return the range of the changes of the current branch since its merge base with its parent."""
     current = here.current()
     if current.parent is None:
         raise InvalidInputError(
@@ -158,12 +158,12 @@ def _column_table(part: "TableDiff", *, title: str) -> Table:
 def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
     """Yield a line for each row, and one with the number of rows that are not shown."""
     for row in rows:
-        sign, colour = _SIGNS[row.change]
+        mark, colour = _MARKS[row.change]
         if row.change == "updated":
-            yield Line(sign, colour, more=tuple(_iter_pieces(part, row)))
+            yield Line(mark, colour, more=tuple(_iter_pieces(part, row)))
         else:
             cells = row.before if row.after is None else row.after
-            yield Line(f"{sign} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
+            yield Line(f"{mark} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
     left = part.counts.total - len(rows)
     if left:
         yield Line(f"and {count(left, 'row')} more; --limit shows more")
@@ -181,9 +181,9 @@ def _iter_pieces(part: "TableDiff", row: _ChangedRow) -> Iterator[tuple[str, str
             yield f"{separator}{_cell(name, after[name])}", None
         else:
             yield f"{separator}{name}: ", None
-            yield text_value(before.get(old_names.get(name) or name)), _SIGNS["deleted"][1]
+            yield text_value(before.get(old_names.get(name) or name)), _MARKS["deleted"][1]
             yield " → ", None
-            yield text_value(after.get(name)), _SIGNS["inserted"][1]
+            yield text_value(after.get(name)), _MARKS["inserted"][1]
         separator = ", "
 
 

@@ -34,7 +34,7 @@ app = group()
 
 # The columns of a new table that a load lists.
 _COLUMNS_SHOWN = 8
-# How similar names are, from 0 to 1, of which one is probably a mistyped form of the other.
+# The similarity of names, from 0 to 1, from which on one is probably a mistyped form of the other.
 _MISTYPED = 0.8
 # The rows in which a delimiter is searched.
 _ROWS_CHECKED = 20
@@ -222,9 +222,9 @@ def _likely_delimiter(values: Sequence[object], used: str) -> str | None:
 
 
 def _similar_table(done: "LoadReport", known: Iterable[str]) -> str | None:
-    """Return the table whose name a new one may be a mistyped form of."""
+    """Return an existing table with a similar name, which the user may have meant."""
     own = (done.table, done.reject_table)
-    # Tables of other years or parts have a name of their own on purpose.
+    # Tables of other years or parts have similar names on purpose.
     others = [key for key in known if key not in own and _DIGITS.sub("", key) != _DIGITS.sub("", done.table)]
     found = closest(done.table, others, n=1, by_parts=True, cutoff=_MISTYPED)
     return found[0] if found else None

@@ -215,7 +215,7 @@ def show(
 
     after = here.snapshot(ref)
     if after.main_commit_id is not None:
-        # A live branch shows main as it is now; the commit is about what it was made on.
+        # A live branch shows the present main, but the commit was made on an earlier state of main.
         after = here.repository.snapshot_of(after.id)
     parent = after.commit.parent_commit_id
     changes = _changes(after, None if parent is None else here.repository.snapshot_of(parent))
@@ -352,7 +352,7 @@ def _repeat(here: Here, move: "Callable[[str], Movement]", name: str, steps: int
     with suppress(InvalidInputError):
         while done < steps:
             movement, done = move(name), done + 1
-    # By the reflog, which a deleted branch has too: an undo or redo may leave the branch deleted.
+    # Read the reflog, which a deleted branch also has: an undo or redo may leave the branch deleted.
     (now,) = here.repository.reflog(name, limit=1)
     document = {
         "branch": name,

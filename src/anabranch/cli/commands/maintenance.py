@@ -68,7 +68,7 @@ def _gc_sentences(report: "GcReport") -> list[str]:
 def removal_tables(
     report: "GcReport | CleanupReport", noun: str, removed: Sequence[tuple[object, ...]], *, damage: str
 ) -> list[Table]:
-    """Show what gc or a cleanup removes by its reasons, in full as far as it is listed, and damaged files."""
+    """Return tables of the files that gc or a cleanup removes, by reason, of listed files, and of damaged files."""
     reasons = [(reason, files, human_size(size)) for reason, (files, size) in report.by_reason.items()]
     found = [Table(("reason", noun, "size"), reasons)] if reasons else []
     if removed:

@@ -66,7 +66,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedSelection(Selection):
-    """The same, with the state that changes are found by."""
+    """The same, with the ref that changes are compared with."""
 
     since: str | None = option("--since", "REF", "Ref that state:changed compares with (default: the branch).")
 

@@ -165,7 +165,7 @@ def relocate(
     return Answer(report, *sentences, tables=tables, exit_code=0 if report.is_complete else GENERAL)
 
 
-# What to try next, in this order: each command shows what the one before it did.
+# The commands to try next, in this order: each one shows the result of the one before.
 NEXT = (
     ("anabranch log --graph", "see all commits and branches"),
     ("anabranch diff main...sale --rows", "see what the branch sale changed, row by row"),

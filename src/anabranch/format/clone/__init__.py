@@ -1,1 +1,1 @@
-"""Clones of a dataset, and what they hold of their source."""
+"""Clones of a dataset, and the versions that they hold in their source."""

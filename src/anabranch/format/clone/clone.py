@@ -1,7 +1,7 @@
-"""The making of clones: a shallow one reads its source's files, a deep one has copies of them.
+"""Make clones: a shallow clone reads the files of its source, a deep one has copies of them.
 
-A shallow clone's version is held in the source, so that no cleanup there removes what the clone needs. The hold comes
-before the clone and goes after it: a crash leaves a hold too many, never a clone unprotected.
+A shallow clone's version is held in the source, so that no cleanup there removes what the clone needs. The hold is made
+before the clone and removed after it: a crash may leave an extra hold, but never an unprotected clone.
 
 Lance makes the small files in a scratch folder; they are completed here, and put at the target with the manifest last.
 Lance itself clones only within one bucket (elsewhere it writes to the source's bucket and then fails), and copies no
@@ -55,7 +55,7 @@ from anabranch.ids import MAIN
 from anabranch.storage import copy_between, copy_verified, in_parallel, is_below_file, open_parent, open_store
 from anabranch.storage.uris import is_local, join_uri, relative_to, split_uri
 
-# What to clone: a version of the source's home, the name of a tag, or (branch, version); None is the newest.
+# The version to clone: a number in the source's home, the name of a tag, or (branch, version). None is the newest.
 CloneRef = int | str | tuple[str | None, int | None]
 
 
@@ -67,7 +67,7 @@ def shallow_clone(
     storage_options: Mapping[str, str] | None = None,
     new_id: Callable[[], str] = new_hold_id,
 ) -> CloneInfo:
-    """Make a dataset that reads one version of the source's files where they are, and writes its own.
+    """Make a dataset that reads the files of one version of the source, and writes its own.
 
     Its base for the source is named after the tag cloned, or else after the hold. The storage options must reach both
     locations; by default they are the source's.
@@ -80,7 +80,7 @@ def shallow_clone(
 def deep_clone(
     source: Home, target_uri: str, *, ref: CloneRef | None = None, storage_options: Mapping[str, str] | None = None
 ) -> CloneInfo:
-    """Copy one version of the source, with all it needs, to a dataset that depends on no other; stores may differ."""
+    """Copy one version of the source with all of its files to an independent dataset, also in another store."""
     target = _target(source, target_uri, storage_options)
     hold = _make(source, target, ref, hold_id=new_hold_id(), is_deep=True)
     # The copies are complete, so the source need not keep the version any longer.
@@ -116,7 +116,7 @@ def _refuse_taken(target: Home) -> None:
 
 
 def _resolve(source: Home, ref: CloneRef | None) -> tuple[Origin, str | None]:
-    """Return the version that is meant, and its tag, and make sure that it is there and reads its own dataset."""
+    """Return the version to clone and its tag. Check that it exists and reads its own dataset."""
     match ref:
         case None:
             branch, version, tag = source.branch, None, None
@@ -137,7 +137,7 @@ def _resolve(source: Home, ref: CloneRef | None) -> tuple[Origin, str | None]:
 
 
 def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_deep: bool) -> Hold:
-    """Make a clone, and return what holds its version in the source; nothing stays if it fails."""
+    """Make a clone and return its hold in the source. If this fails, nothing is left."""
     _refuse_taken(target)
     origin, tag = _resolve(source, ref)
     root = source.on(None)
@@ -150,7 +150,7 @@ def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_
         _try_to_read(target)
     # Also for a keyboard interrupt: the target would remain as half a dataset.
     except BaseException:
-        # If this fails as well, the hold stays: it does no harm, and it is listed.
+        # If this fails, too, the hold stays: it does no harm, and it is listed.
         with suppress(AnabranchError):
             _roll_back(target, draft)
             release_hold(root, hold.name)
@@ -159,7 +159,7 @@ def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_
 
 
 def _try_to_read(target: Home) -> None:
-    """Fail now rather than later if the clone's storage options do not reach the source."""
+    """Check that the clone's storage options reach the source."""
     opened = target.open()
     with target.errors():
         opened.scanner(columns=opened.schema.names[:1], limit=1).to_table()
@@ -174,16 +174,16 @@ class Draft:
 
 
 def draft_clone(source: VersionRef, *, name: str, is_deep: bool, tag: str | None = None) -> Draft:
-    """Prepare a clone of a version that is kept from every cleanup; a deep one has a copy of every file.
+    """Prepare a clone of a version that no cleanup removes. A deep one has a copy of every file.
 
-    The base of a shallow one bears the tag's name; the other name, if there is none or it cannot be that of a base.
+    The base of a shallow one has the name of the tag, or the other name if that is missing or not valid for a base.
     """
     with _scratch_clone(source, name) as scratch:
         store = scratch.store()
         paths = [info.path for info in store.list() if is_manifest(info.path) or info.path.startswith("_transactions/")]
         # `_transactions` sorts before `_versions`, so that the manifest comes last.
         files = {path: store.get(path) for path in sorted(paths)}
-        # Asked of the scratch clone, in which every file has a base with a whole address, also those of the source's
+        # Read from the scratch clone, in which every file has a base with a whole address, even those of the source's
         # own root.
         needed = files_of_version(scratch, scratch.head_version()).files if is_deep else ()
         copies = {path: uri for file in needed for path, uri in _parts(file, source.home)}
@@ -194,7 +194,7 @@ def draft_clone(source: VersionRef, *, name: str, is_deep: bool, tag: str | None
 
 
 def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> VersionRef:
-    """Make a clone from its draft; `on_copied` is called after each file, by several threads."""
+    """Make a clone from its draft. `on_copied` is called after each file, by several threads."""
     _publish(source.on(None), target, draft, on_copied=on_copied)
     _try_to_read(target)
     return VersionRef(home=target, version=target.head_version())
@@ -217,7 +217,7 @@ def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
     """Yield the path and the address of each part of a file: an index is a folder, and large blobs are in one."""
     folder, _, name = file.uri.rpartition("/")
     if file.kind is not FileKind.DELETION:
-        # Large values are in a folder that is called like their data file, without the extension.
+        # Large values are in a folder with the name of their data file, without the extension.
         inside = name if file.kind is FileKind.INDEX else name.rpartition(".")[0]
         found = [info.path for info in open_store(folder, home.storage_options).list(inside)]
         # A listing without files: the manifest names an index folder that does not exist.
@@ -233,8 +233,8 @@ def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
 def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
     """Make a shallow clone with Lance, in a scratch folder.
 
-    It is in the temporary folder of this machine where the source is local, so that the source may be read-only. From
-    a bucket Lance clones within the bucket only, so there it is in a folder of the source that no branch has.
+    For a local source it is in the temporary folder, so that the source may be read-only. Lance clones a bucket only
+    within the bucket, so there it is in a folder of the source that no branch has.
     """
     root = source.home.on(None)
     with ExitStack() as stack:
@@ -256,7 +256,7 @@ def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
 
 
 def _publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None] = lambda: None) -> None:
-    """Put a clone where there is none yet; the dataset is there with the last put.
+    """Put a clone at an empty location. The dataset exists after the last put.
 
     Every copy is read back and compared. `on_copied` is called for each of them, by several threads.
     """
@@ -298,10 +298,9 @@ def _roll_back(target: Home, draft: Draft) -> None:
 
 
 def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
-    """Stage a table that holds the rows of another version and nothing else, in its schema; row ids are new.
+    """Stage a table that has only the rows of another version, in its schema. Row ids are new.
 
-    What was deleted from a fragment is deleted from its copy, by a second step: Lance takes no new fragment with a
-    deletion file.
+    A second step deletes the deleted rows of each copy: Lance accepts no new fragment with a deletion file.
     """
     dataset = source.open()
     fragments = dataset.get_fragments()
@@ -334,13 +333,13 @@ def _iter_deleted(
 
 
 def _copy_files(source: VersionRef, onto: VersionRef) -> None:
-    """Copy the data files to where the other home has its own; their names are unique."""
+    """Copy the data files to the folder of the other home. Their names are unique."""
     needed = {file.uri: file for file in files_of_version(source.home, source.version).files}
     store = open_store(onto.home.uri, onto.home.storage_options)
 
     def copy(file: NeededFile) -> None:
         for path, uri in _parts(file, source.home):
-            # Unless the file is in this folder already: the source is a fork that inherited it from this home.
+            # Skip a file that is in this folder: the source may be a fork that inherited it from this home.
             if uri != join_uri(store.uri, path):
                 copy_between(*open_parent(uri, source.home.storage_options), store, path)
 

@@ -50,7 +50,7 @@ class Hold:
     """One version held for one clone.
 
     `kept_branch` and `kept_version` are where the version can be read in the source's ordinary history: the version
-    itself, or what stands in for a staged one. `clone_uri` is None if the process that made the hold died early.
+    itself, or the ordinary version of a staged one. `clone_uri` is None if the process that made the hold died early.
     """
 
     name: str
@@ -67,7 +67,7 @@ def new_hold_id() -> str:
 
 
 def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, hold_id: str) -> Hold:
-    """Hold a version for a clone that is about to be made; nothing stays if it fails."""
+    """Hold a version for a new clone. If this fails, nothing is left."""
     name = f"clone-{hold_id}"
     try:
         # The branch before the tag: a tag on a staged version does not protect its files from native cleanup.
@@ -75,9 +75,9 @@ def take_hold(root: Home, *, branch: str | None, version: int, clone_uri: str, h
         if is_staged(version):
             kept = name, fork(VersionRef(home=root.on(branch), version=version), name).head_version()
         create_tag(root, name, kept)
-        said = {_CLONE: clone_uri, _BRANCH: branch or "", _VERSION: str(version)}
+        metadata = {_CLONE: clone_uri, _BRANCH: branch or "", _VERSION: str(version)}
         with root.errors():
-            root.open().tags.replace_metadata(name, said)
+            root.open().tags.replace_metadata(name, metadata)
         return _of_tag(get_tag(root, name))
     # Also for a keyboard interrupt: a hold without a clone would keep its files for good.
     except BaseException:
@@ -94,7 +94,7 @@ def list_holds(root: Home) -> tuple[Hold, ...]:
 
 
 def list_damaged_holds(root: Home) -> tuple[str, ...]:
-    """List the holds whose tags cannot be read: which version each keeps, and for which clone, is not known."""
+    """List the holds whose tags cannot be read, so that their versions and clones are unknown."""
     return tuple(tag.name for tag in list_tags(root).unreadable if HOLD.fullmatch(tag.name))
 
 
@@ -148,12 +148,12 @@ def _how_to_end(hold: Hold) -> str:
 
 
 def record_address(root: Home, name: str, clone_uri: str) -> None:
-    """Record in a hold where its clone is now."""
+    """Record the present address of a clone in its hold."""
     tag = get_tag(root, name)
     hold = _of_tag(tag)
-    said = {_BRANCH: hold.branch or "", _VERSION: str(hold.version), **tag.metadata, _CLONE: clone_uri}
+    metadata = {_BRANCH: hold.branch or "", _VERSION: str(hold.version), **tag.metadata, _CLONE: clone_uri}
     with root.errors():
-        root.open().tags.replace_metadata(name, said)
+        root.open().tags.replace_metadata(name, metadata)
 
 
 def _is_hold(tag: TagInfo) -> bool:
@@ -173,7 +173,7 @@ def _of_tag(tag: TagInfo) -> Hold:
 
 
 def _of_branch(branch: BranchInfo) -> Hold:
-    """What a crash left between the branch for a staged version and the tag on it."""
+    """Return the hold of a branch without a tag, which a crash left."""
     return Hold(
         name=branch.name,
         clone_uri=None,
@@ -186,7 +186,7 @@ def _of_branch(branch: BranchInfo) -> Hold:
 
 
 def release_hold(root: Home, name: str) -> None:
-    """Remove a hold: cleanups may then remove what only it kept. Raise TagNotFoundError if there is no such hold."""
+    """Remove a hold, so that cleanups may remove its files. Raise TagNotFoundError if it does not exist."""
     holds = list_holds(root)
     if name not in {hold.name for hold in holds} | set(list_damaged_holds(root)):
         names = ", ".join(hold.name for hold in holds) or "none"
@@ -231,7 +231,7 @@ def clone_info(hold: Hold, *, exists: bool | None) -> CloneInfo:
 
 
 def list_clones(source: Home, *, storage_options: Mapping[str, str] | None = None) -> tuple[CloneInfo, ...]:
-    """List the shallow clones that were made of a dataset, oldest first; the options reach the clones."""
+    """List the shallow clones of a dataset, oldest first. The options reach the clones."""
     options = source.storage_options if storage_options is None else storage_options
     holds = sorted(
         list_holds(source.on(None)), key=lambda hold: hold.created_at.timestamp() if hold.created_at else 0.0
@@ -243,7 +243,7 @@ def list_clones(source: Home, *, storage_options: Mapping[str, str] | None = Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedClone:
-    """A dropped clone: its files and their bytes, and the tags that held its version; in a dry run nothing changed."""
+    """A dropped clone: its files, their bytes, and the tags that held its version. In a dry run nothing changed."""
 
     uri: str
     tags: tuple[str, ...]
@@ -260,7 +260,7 @@ def drop_clone(
     on_removal: Callable[[Home, Home], None] = lambda *_: None,
     dry_run: bool = False,
 ) -> DroppedClone:
-    """Delete a shallow clone, then what held its version in the source; both also if only one is left.
+    """Delete a shallow clone, then its hold in the source. Either may be missing already.
 
     `on_removal` is called with the source and the clone when nothing can refuse the deletion any more, right before the
     clone's files are removed: afterwards nothing names its files in the source's bases.
@@ -295,7 +295,7 @@ def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
             f"the dataset at {clone.root!r} is not a clone of {root.root!r}",
             hint=f"relocate it if the source was moved, or release the tag {holds[0].name!r} if it is another dataset",
         )
-    # Their data files may be in this clone, and nothing would remain to read them from.
+    # Their data files may be in this clone, and would be lost.
     if clones := [*(hold.clone_uri or hold.name for hold in list_holds(clone)), *list_damaged_holds(clone)]:
         others = ", ".join(map(repr, clones))
         raise DatasetInUseError(
@@ -304,14 +304,14 @@ def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
 
 
 def release_clone(source: Home, tag: str) -> None:
-    """Remove a hold by its tag and leave the clone alone, for a clone that is gone or was made independent."""
+    """Remove a hold by its tag without changing the clone, which is deleted or independent."""
     release_hold(source.on(None), tag)
     # A crash may have left the scratch clone.
     remove_dataset(scratch_home(source.on(None), tag))
 
 
 def scratch_home(root: Home, hold_name: str) -> Home:
-    # No branch is called so. Where the hold is named by a ULID, what a crash leaves looks like an unfinished fork.
+    # No branch has such a name. If the hold is named by a ULID, the leftovers of a crash look like an unfinished fork.
     folder = f"tree/__clone__/{hold_name}"
     refuse_links(root.root, folder)
     return Home.at(join_uri(root.root, folder), root.storage_options)

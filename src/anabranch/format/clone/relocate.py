@@ -1,6 +1,6 @@
 """Relocate a dataset that was moved or copied: rewrite the paths of inherited files in its manifests.
 
-Main needs nothing, as its own files are found from wherever it lies. Branches record the dataset's root, and clones
+Main needs no change, because its own files are found at any location. Branches record the dataset's root, and clones
 their source, as absolute paths. Only these paths change, manifest by manifest, each replaced in one step.
 
 The source of a clone that was moved has a hold that names the former address. A clone that was copied shares the hold
@@ -28,7 +28,7 @@ from anabranch.storage.uris import is_local, join_uri, normalise_uri, relative_t
 
 
 class HoldOutcome(StrEnum):
-    """What became of the hold of a clone in its source."""
+    """The change of a clone's hold in its source."""
 
     UNCHANGED = "unchanged"
     UPDATED = "updated"
@@ -61,10 +61,10 @@ class UnexplainedBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocateReport:
-    """What became of each manifest, by its path below the root, and of each base path that changed.
+    """The outcome for each manifest, by its path below the root, and for each changed base path.
 
-    `holds` is what became of the source's record of this dataset, if it is a clone. In a dry run nothing was changed,
-    and the report lists what would be.
+    `holds` are the changes of the source's record of this dataset, if it is a clone. In a dry run nothing is changed,
+    and the report lists the changes to make.
     """
 
     root: str
@@ -118,18 +118,18 @@ def relocate(
     manifests = _read_manifests(root.store())
     checked = _checked_mapping(mapping or {}, manifests)
     report = _rewrite(root, manifests, checked, progress=progress, dry_run=dry_run)
-    # The bases as they are after the rewrite: a mapped source is looked for at its new address.
+    # Use the bases after the rewrite: a mapped source is searched at its new address.
     bases = [replace(base, path=report.changes.get(base.path, base.path)) for base in list_bases(root)]
     return replace(report, holds=record_clone(root, bases, dry_run=dry_run))
 
 
 def relocate_with(new_root: Home, moved: Mapping[str, str]) -> RelocateReport:
-    """Make a dataset that was moved with all around it read the new location; what was not moved stays as it is.
+    """Make a dataset that was moved together with others read the new location. Other paths stay unchanged.
 
     `moved` (old prefix to new) names the folders that moved and may hold bases of this dataset, or none.
     """
     root = new_root.on(None)
-    # A folder that went into itself: what is below its new path has been changed already.
+    # A folder that was moved into itself: paths below its new location have been changed already.
     inside = {new: new for old, new in moved.items() if relative_to(new, old) is not None}
     return _rewrite(root, _read_manifests(root.store()), {**moved, **inside})
 
@@ -145,7 +145,7 @@ def _rewrite(
     store = root.store()
     plan = _plan(root.root, manifests, mapping)
     changed = [manifest for manifest in manifests if any(plan.move(manifest, base) != base for base in manifest.bases)]
-    # The former root is seen in the first manifests. They change last, so that a second run sees it as well.
+    # The first manifests show the former root. They change last, so that a second run finds it as well.
     changed.sort(key=lambda manifest: manifest in plan.first)
     for done, manifest in enumerate(() if dry_run else changed, start=1):
         data = store.get(manifest.path)
@@ -167,7 +167,7 @@ def _rewrite(
 
 
 def _read_manifests(store: ObjectStore) -> tuple[_Manifest, ...]:
-    """Every manifest of every home, with or without a ref, whole before anything is written."""
+    """Read every manifest of every home, with or without a ref, before anything is written."""
     found = [info.path for folder in ("_versions", "tree") for info in store.list(folder)]
     return tuple(manifest for manifest in in_parallel(partial(_read, store), found) if manifest is not None)
 
@@ -191,7 +191,7 @@ def _checked_mapping(mapping: Mapping[str, str], manifests: Iterable[_Manifest])
     known = {_spelled(base.path) for manifest in manifests for base in manifest.bases}
     checked: dict[str, str] = {}
     for old, new in mapping.items():
-        # pylance records relative paths as they were given; they are found as they stand.
+        # pylance records relative paths unchanged, and they are used unchanged.
         source = _spelled(old) if _any_below(known, _spelled(old)) else normalise_uri(old)
         target = normalise_uri(new)
         if source == target:
@@ -257,7 +257,7 @@ def _base_paths(manifests: Iterable[_Manifest]) -> set[str]:
 def _former_roots(
     root: str, first: Collection[_Manifest], mapping: Mapping[str, str], is_stale: Callable[[str], bool]
 ) -> set[str]:
-    """Where the dataset was when its branches were made.
+    """Return the former roots of the dataset, from the time when its branches were made.
 
     A branch begins with a nameless base for the root and, if it has a parent branch, one for `{root}/tree/{parent}`.
     If more than one base could be the root, none is taken: only the user knows which one was.
@@ -281,7 +281,7 @@ def _former_roots(
 
 
 def moved_path(path: str, prefixes: Mapping[str, str]) -> str:
-    """The path with the longest prefix that fits replaced, or the very same path."""
+    """Return the path with its longest matching prefix replaced, or the same path."""
     # The longest prefix first: a folder may have moved elsewhere than the folder around it.
     for old in sorted(prefixes, key=len, reverse=True):
         rest = relative_to(_spelled(path), old)
@@ -291,7 +291,7 @@ def moved_path(path: str, prefixes: Mapping[str, str]) -> str:
 
 
 def _spelled(path: str) -> str:
-    """A base path in its one spelling. A relative one stays relative: what it was relative to is not known."""
+    """Return a normalised base path. A relative path stays relative, because its start is unknown."""
     if is_local(path) and not path.startswith("/"):
         return posixpath.normpath(path)
     try:
@@ -301,7 +301,7 @@ def _spelled(path: str) -> str:
 
 
 def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = False) -> tuple[HoldChange, ...]:
-    """Make the source of a shallow clone hold what the clone reads, under the clone's present address.
+    """Make the source of a shallow clone hold its version under the clone's present address.
 
     `bases` are those of the clone's main branch. The answer is empty for a dataset that is not a clone. An error in the
     source is reported, not raised: the clone itself has been relocated by then.
@@ -322,7 +322,7 @@ def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = Fals
 
 
 def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:
-    """How the clone was made, as its oldest version records; None if that version was removed."""
+    """Return the operation that made the clone, from its oldest version. None if that version was removed."""
     try:
         with clone.errors():
             # Only the oldest version has the Clone operation, which names the source.
@@ -343,7 +343,7 @@ def _record(
 ) -> HoldChange:
     holds = list_holds(source)
     for hold in holds:
-        # The source knows the clone under this address: there was no move, or it is recorded already.
+        # The source has this address of the clone: there was no move, or it is recorded already.
         if hold.clone_uri == clone.root:
             return HoldChange(source=source.root, tag=hold.name, outcome=HoldOutcome.UNCHANGED)
     names = {base.name for base in bases if base.name is not None}
@@ -351,14 +351,14 @@ def _record(
     own = [hold for hold in holds if hold.name in names]
     # A hold that the clone names is its own. Otherwise each hold of the version that it was made from may be.
     candidates = own or [hold for hold in holds if _kept(hold) in origins]
-    # If it cannot be found out whether there is a dataset at the address in the hold, assume there is.
+    # If the store of the address in the hold cannot be reached, assume that the dataset exists.
     options = clone.storage_options
     moved = [h for h in candidates if h.clone_uri is None or is_dataset(h.clone_uri, options) is False]
     if len(moved) == 1:
         if not dry_run:
             record_address(source, moved[0].name, clone.root)
         return HoldChange(source=source.root, tag=moved[0].name, outcome=HoldOutcome.UPDATED)
-    # The original is still there, or several clones of one version moved: a hold too many does no harm.
+    # The original still exists, or several clones of one version moved: an extra hold does no harm.
     origin = next(iter([*map(_kept, own), *origins]), None)
     if origin is None:
         problem = "the version that the clone was made from is not known"
@@ -373,7 +373,7 @@ def _record(
 
 
 def _origins(source: Home, names: Iterable[str], made: lance.LanceOperation.Clone | None) -> list[Origin]:
-    """The versions that a clone may have been made from: by its first transaction, else by a tag's name."""
+    """Return the versions from which a clone may have been made, by its first transaction or the name of a tag."""
     if made is not None:
         return [Origin(branch=made.ref_name, version=made.ref_version)]
     tags = (find_tag(source, name) for name in sorted(names))

@@ -1,9 +1,9 @@
-"""Which rows two versions of a table may differ in, found from their manifests and deletion files alone.
+"""Find the rows in which two versions of a table may differ, from their manifests and deletion files alone.
 
 A fragment is its data files: two branches give different fragments the same id, and a column that is added gives a
-fragment one file more. So fragments that share a file hold the same rows in the same order; they differ by what was
-deleted from them, and by columns whose files differ. All other fragments are new, or gone. Of a shared fragment where
-columns came or went, only those are read, to find the rows that have something in them.
+fragment one file more. So fragments that share a file have the same rows in the same order. They differ by deleted
+rows, and by columns whose files differ. All other fragments are new or removed. If columns of a shared fragment were
+added or dropped, only these are read, to find the rows that are not null in them.
 
 Transactions show whether one version was made from the other (`descends_from`).
 """
@@ -27,7 +27,7 @@ from anabranch.format.staging.manifests import find_transaction, shown_version
 from anabranch.format.staging.schema_notes import columns_by_id
 from anabranch.storage.requests import at_once, in_parallel
 
-_Place = frozenset[tuple[int, str]]
+_Position = frozenset[tuple[int, str]]
 _Shared = tuple[int, int]  # the ids of one fragment in both versions
 
 # The number of fragments whose deletion files are read in parallel. Those of both versions are in memory then.
@@ -36,7 +36,7 @@ _FRAGMENTS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPair:
-    """A column of the older version, and what it is in the newer; None where it was added or dropped."""
+    """A column of the older version and of the newer one. None if it was added or dropped."""
 
     older: str | None
     newer: str | None
@@ -48,7 +48,7 @@ class ColumnPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshaped:
-    """A fragment that both versions have, and the columns that only one of them has in it."""
+    """A fragment that both versions have, with columns that only one of them has."""
 
     older: int
     newer: int
@@ -58,11 +58,11 @@ class Reshaped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The rows of the older version that the newer one may not have as they were, and the other way round.
+    """The rows of each version that the other one may not have unchanged.
 
-    A row that was rewritten is in both, whether it was changed or not. The rows that both have of reshaped fragments
-    are in neither: `find_filled` returns which of them differ. `fragments` are those that both versions have: by their
-    id in the older one, their id in the newer one. `has_same_schema` is True if the columns and all notes are the same.
+    A row that was rewritten is in both, whether it was changed or not. Rows of reshaped fragments that both versions
+    have are in neither: `find_filled` returns those that differ. `fragments` maps the ids of common fragments in the
+    older version to those in the newer one. `has_same_schema` is True if the columns and all notes are the same.
     """
 
     columns: tuple[ColumnPair, ...]
@@ -74,13 +74,13 @@ class Difference:
 
 
 def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
-    """Find what may differ. Of fragments that both have, only deletion files that differ are read."""
+    """Find the rows that may differ. Of common fragments, only differing deletion files are read."""
     [found] = compare_all(older, [newer])
     return found
 
 
 def compare_all(older: VersionRef, newer: Sequence[VersionRef]) -> list[Difference]:
-    """Find what may differ between one version and each of several others. No file is read twice."""
+    """Find the rows that may differ between one version and each of several others. No file is read twice."""
     old = _Version(older)
     return in_parallel(lambda version_ref: _compare(old, _Version(version_ref)), newer, at_a_time=at_once(old.root))
 
@@ -101,7 +101,7 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
             continue
         has_same_files = are_alike and mine.files == theirs.files
         searched = () if has_same_files else columns
-        # A column that is not there is all null.
+        # A missing column is all null.
         differing = [pair for pair in searched if old.position(number, pair.older) != new.position(other, pair.newer)]
         is_replaced = any(pair.older is not None and pair.newer is not None for pair in differing)
         # A column that both versions have is in another file, so any row may differ. An overlay replaces values of any
@@ -148,7 +148,7 @@ def _without(offsets: Offsets, others: Offsets) -> Offsets:
 
 
 def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) -> tuple[tuple[Part, Part], ...]:
-    """The rows that both versions have of reshaped fragments and that are not null where columns came or went.
+    """Return common rows of reshaped fragments that are not null in added or dropped columns.
 
     No other column is read.
     """
@@ -163,7 +163,7 @@ def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) ->
                 _filled_offsets(old.by_id[pair.older], pair.dropped, deleted=before),
                 _filled_offsets(new.by_id[pair.newer], pair.added, deleted=after),
             )
-            # Rows that only one version still has are in the parts of the difference already.
+            # Rows that only one version has are in the parts of the difference already.
             both = np.setdiff1d(filled, np.union1d(before, after), assume_unique=True)
             parts = part_of(old.metadata(pair.older), both, deleted=before)
             found += zip(parts, part_of(new.metadata(pair.newer), both, deleted=after), strict=True)
@@ -171,7 +171,7 @@ def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) ->
 
 
 class _Version:
-    """A version with its fragments, and where each column of a fragment lies."""
+    """A version with its fragments, and the files of each column of a fragment."""
 
     def __init__(self, version_ref: VersionRef) -> None:
         self._version_ref = version_ref
@@ -181,32 +181,32 @@ class _Version:
         self.metadata, self.outline, self.by_file = opened.metadata, opened.outline, opened.by_file
         self.tree = FieldTree.of(self._dataset.lance_schema)
         self.columns = tuple(field.name for field in self.tree.top_level())
-        self._places: dict[int, Mapping[str | None, _Place]] = {}
+        self._positions: dict[int, Mapping[str | None, _Position]] = {}
         self._deleted: dict[int, Offsets] = {}
         self._lock = threading.Lock()
         self._reading: dict[int, threading.Lock] = {}
 
     @cached_property
     def families(self) -> dict[str | None, frozenset[int]]:
-        """The fields of each column. None is a column that was added or dropped, which has no fields."""
+        """The fields of each column. The key None means a column that was added or dropped, which has no fields."""
         found: dict[str | None, frozenset[int]] = {None: frozenset()}
         return found | self.tree.families()
 
     def whole_parts(self, numbers: Sequence[int]) -> list[Part]:
         return [whole_part(self.metadata(number)) for number in numbers]
 
-    def position(self, fragment: int, column: str | None) -> _Place:
-        """Where a column's data are in a fragment: its fields, with their files; nowhere if all are null."""
-        found = self._places.get(fragment)
+    def position(self, fragment: int, column: str | None) -> _Position:
+        """Return the position of a column's data in a fragment: its fields and files, none if all are null."""
+        found = self._positions.get(fragment)
         if found is None:
             owners = {number: column for column, family in self.families.items() for number in family}
-            places: dict[str | None, set[tuple[int, str]]] = {}
+            positions: dict[str | None, set[tuple[int, str]]] = {}
             for path, fields in self.outline(fragment).files:
                 for number in fields:
                     # A data file keeps the fields of columns that were dropped later.
                     if number in owners:
-                        places.setdefault(owners[number], set()).add((number, path))
-            found = self._places[fragment] = {column: frozenset(place) for column, place in places.items()}
+                        positions.setdefault(owners[number], set()).add((number, path))
+            found = self._positions[fragment] = {name: frozenset(fields) for name, fields in positions.items()}
         return found.get(column, frozenset())
 
     def deleted(self, number: int) -> Offsets:
@@ -221,7 +221,7 @@ class _Version:
 
 
 def _match_fragments(old: _Version, new: _Version) -> tuple[list[_Shared], list[int], list[int]]:
-    """The fragments that both have, those that only the older has, and those that only the newer has."""
+    """Return the common fragments, those of the older version only, and those of the newer one only."""
     by_file = new.by_file
     shared: list[_Shared] = []
     left: list[int] = []
@@ -246,7 +246,7 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
         if len(found) == len(new.columns):
             break
         # Columns in the same fields of the same files are the same, also after a rename.
-        there = {place: name for name in old.columns if (place := old.position(fragment, name))}
+        there = {position: name for name in old.columns if (position := old.position(fragment, name))}
         for name in new.columns:
             _pair(found, name, there.get(new.position(other, name)))
     # Columns without a shared file, for example after an overwrite. An identity is stronger than a name, which another
@@ -270,13 +270,13 @@ def _same_columns(names: tuple[str, ...]) -> tuple[ColumnPair, ...]:
 
 
 def _pair(found: dict[str, str], newer: str, older: str | None) -> None:
-    """Record which column became another one, unless one of the two has a partner."""
+    """Record that two columns are the same, unless one of them has a partner."""
     if older is not None and newer not in found and older not in found.values():
         found[newer] = older
 
 
 def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, deleted: Offsets) -> Offsets:
-    """Where any of the columns is not null."""
+    """Return the offsets at which any of the columns is not null."""
     if not columns:
         return np.empty(0, dtype=np.uint32)
     alive = np.setdiff1d(np.arange(fragment.physical_rows, dtype=np.uint32), deleted, assume_unique=True)
@@ -304,7 +304,7 @@ class _Step:
 
 
 def descends_from(later: VersionRef, earlier: VersionRef, *, after: VersionRef | None = None) -> bool:
-    """Whether every step from one version to the other was made from the one before; else row ids may be used twice.
+    """Return whether one version was made from the other step by step. Otherwise row ids may be used twice.
 
     If a step is unknown, return False. Also return False if the steps lead to the version `after` first.
     """
@@ -318,7 +318,7 @@ def descends_from(later: VersionRef, earlier: VersionRef, *, after: VersionRef |
 
 
 def step_back(version_ref: VersionRef) -> VersionRef | None:
-    """Return the version that another one was made from, in whichever home; None where that is unknown.
+    """Return the version from which another one was made, in any home. None if it is unknown.
 
     An ordinary version that was settled was made from the version that it shows.
     """
@@ -368,7 +368,7 @@ def _find_step(version_ref: VersionRef) -> _Step | None:
             return _Step(VersionRef(home=home.on(made.ref_name), version=made.ref_version), frozenset())
         case lance.LanceOperation.Restore() as made:
             if made.version == version_ref.version:
-                return None  # rebuilt as above, and what it was made from is not the version before
+                return None  # rebuilt as above, and not made from the version before
             return _Step(VersionRef(home=home, version=made.version), frozenset())
     if not found.read_version:
         return None

@@ -1,6 +1,6 @@
 """Match rows by their keys and compare their values, in memory, with Arrow and numpy.
 
-The answers are those of SQL: a null key matches nothing, and two nulls, two NaNs, and 0.0 and -0.0 are equal values.
+The results are those of SQL: a null key matches nothing, and two nulls, two NaNs, and 0.0 and -0.0 are equal values.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Mask = npt.NDArray[np.bool_]
-# Numbers that are equal where values are.
+# Numbers that are equal if the values are equal.
 Codes = npt.NDArray[np.int64]
 # Row numbers. -1 means a row that does not exist.
 Positions = npt.NDArray[np.int64]

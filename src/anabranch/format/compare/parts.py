@@ -68,9 +68,9 @@ _OFFSET_MASK = np.uint64(0xFFFFFFFF)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one fragment: those at some offsets into it, or without offsets all that it still has.
+    """Rows of one fragment: those at some offsets, or without offsets all that are not deleted.
 
-    Lance counts only the rows that are not deleted; `positions` are the offsets as it counts them.
+    `positions` are the offsets as Lance counts them, without deleted rows.
     """
 
     fragment: int
@@ -84,7 +84,7 @@ def whole_part(fragment: FragmentMetadata) -> Part:
 
 
 def part_of(fragment: FragmentMetadata, offsets: Offsets, *, deleted: Offsets) -> list[Part]:
-    """The rows at offsets, none of which is deleted, as a part, if there are any."""
+    """Return the rows at offsets, which are not deleted, as a part. The list is empty without offsets."""
     if not len(offsets):
         return []
     whole = whole_part(fragment)
@@ -158,7 +158,7 @@ def _addresses(fragment: int, offsets: Offsets) -> npt.NDArray[np.uint64]:
 
 
 def split_parts(parts: Sequence[Part], *, rows: int) -> list[tuple[Part, ...]]:
-    """Parts that go together, in groups of about a given number of rows; each stays whole."""
+    """Split parts into groups of about a given number of rows. No part is divided."""
     ends = accumulate(part.rows for part in parts)
     groups = groupby(zip(parts, ends, strict=True), key=lambda found: (found[1] - 1) // rows)
     return [tuple(part for part, _ in group) for _, group in groups]
@@ -172,7 +172,7 @@ def iter_parts(
     with_row_ids: bool = False,
     with_addresses: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Read rows: all their columns, or some. If requested, `_rowid` and `_rowaddr` follow."""
+    """Read all or some columns of rows. If requested, `_rowid` and `_rowaddr` follow."""
     fragments = fragments_of(version_ref)
     parts = [_with_offsets(part, fragments) for part in parts]
     whole = [fragments.by_id[part.fragment] for part in parts if part.offsets is None]
@@ -246,7 +246,7 @@ def take_at(
     columns: Sequence[str] | None = None,
     parts: Sequence[Part] = (),
 ) -> pa.Table:
-    """Read the rows at addresses, in their order: all their columns, or some.
+    """Read all or some columns of the rows at addresses, in their order.
 
     If the rows are in `parts`, deletion files need not be read again.
     """
@@ -289,7 +289,7 @@ def row_ids_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> np
 
 
 class _Addresses:
-    """Row addresses by fragment. `order` sorts what was read group by group in the order of the addresses.
+    """Row addresses by fragment. `order` sorts rows that were read group by group into the order of the addresses.
 
     It is None if they are in order already, as those of a merge most often are.
     """
@@ -317,12 +317,12 @@ def _take(
     fragment, metadata = fragments.by_id[part.fragment], fragments.metadata(part.fragment)
     found = {}
     if ROW_ID in wanted:
-        # `take` gives no row ids, though it takes their name for a column's.
+        # `take` returns no row ids: it reads their name as the name of a column.
         found[ROW_ID] = _ids_at(metadata, part.offsets)
     if ROW_ADDRESS in wanted:
         found[ROW_ADDRESS] = pa.array(_addresses(part.fragment, part.offsets), pa.uint64())
     if blobs and columns is not None:
-        # Lance takes no blobs by offset, and a scan would read those of all rows.
+        # Lance cannot read blobs by offset, and a scan would read the blobs of all rows.
         read = {name: read_blobs(fragments.dataset, name, _addresses(part.fragment, part.offsets)) for name in blobs}
         others = [name for name in columns if name not in read]
         rest = _take(fragments, part, others, (), wanted)
@@ -341,7 +341,7 @@ def _take(
 
 
 def _ids_at(fragment: FragmentMetadata, offsets: Offsets) -> pa.Array:
-    """The ids of some rows; where they are a range, without making all of them first."""
+    """Return the ids of some rows. A range of ids is not expanded first."""
     found = fragment.row_id_meta
     assert found is not None  # noqa: S101 - every table has stable row ids
     inline = json.loads(found.json())["Inline"]

@@ -1,4 +1,4 @@
-"""One row found by its key."""
+"""Find one row by its key."""
 
 import functools
 import math
@@ -39,7 +39,7 @@ _KEYS: BoundedCache[HomeKey, _SmallKeys] = new_home_cache(limit=64, capacity=_MO
 
 
 def find_row(version_ref: VersionRef, key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The row that has these values in its key columns, or None; an index on one of them is used."""
+    """Return the row with these values in its key columns, or None. Use an index on one of them."""
     found = _find(version_ref, key)
     return found.to_pylist()[0] if len(found) else None
 
@@ -54,7 +54,7 @@ class Sighting:
 
 
 def read_contents_of(version_ref: VersionRef) -> Contents:
-    """What a version is made of, without opening it."""
+    """Return the contents of a version without opening it."""
     return read_contents(read_manifest_of(version_ref), name=version_ref.home.manifest_path(version_ref.version))
 
 
@@ -74,12 +74,12 @@ def find_renamed(older: Contents, newer: Contents) -> dict[str, str]:
 def find_row_beside(
     version_ref: VersionRef, key: Mapping[str, Any], contents: Contents, seen: Sighting | None
 ) -> Sighting:
-    """Find a row in a version, knowing it in another one: only what the other one does not have is read."""
+    """Find a row in a version by its state in another one: only fragments that the other one lacks are read."""
     if seen is None or seen.contents.fields != contents.fields:
         return _sighting(contents, _find_in_all(version_ref, key, contents))
     if seen.fragment in contents.fragments:
         return replace(seen, contents=contents)
-    # In what both have the row is not: there the other version would have it, too.
+    # The row is not in a common fragment: then the other version would have it, too.
     unknown = [fragment_id(description) for description in contents.fragments - seen.contents.fragments]
     if not unknown:
         return Sighting(contents=contents, row=None, fragment=None)
@@ -98,7 +98,7 @@ def _find_in_all(version_ref: VersionRef, key: Mapping[str, Any], contents: Cont
     wanted = {name: _typed(version_ref.schema, name, value) for name, value in key.items()}
     known = _small_keys(version_ref, list(key))
     addresses = known.rows.column(_ADDRESS).filter(_equal_in(known.rows, wanted)).to_pylist()
-    # All of them, and not only the first: a key that is repeated is an error.
+    # Find all rows, not only the first: a repeated key is an error.
     within = {*known.others, *(address >> 32 for address in addresses)}
     return _find(version_ref, key, within=within, with_address=True)
 
@@ -107,7 +107,7 @@ def _small_keys(version_ref: VersionRef, names: list[str]) -> _SmallKeys:
     """Return the keys in small fragments. Those of a staged version, which never changes, are kept."""
     cache_key = version_ref.home, version_ref.version
     found = _KEYS.find(cache_key) if version_ref.is_staged else None
-    # Those of another key may be kept: a version does not fix which columns are asked for.
+    # The cached keys may be of other columns: a version does not determine the requested ones.
     if found is not None and found.rows.column_names == [*names, _ADDRESS]:
         return found
     with version_ref.home.errors():
@@ -165,7 +165,7 @@ def _find(
 
 
 def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
-    """A value as its column has it. What Arrow would round, cut or read as something else is refused."""
+    """Return a value in the type of its column. Refuse a value that Arrow would round, cut or misread."""
     if value is None:
         raise InvalidInputError(f"the key column {name!r} is given as None", hint="no key is null: give a value")
     if schema.get_field_index(name) < 0:
@@ -212,7 +212,7 @@ def _timestamp(value: pa.Scalar) -> str | None:
     return None if value.value == _LEAST_INT64 else default_expression(str(value.value), value.type)
 
 
-# How a value of each kind of type is written in a filter of Lance.
+# The literals of values in a filter of Lance, by the kind of type.
 _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Scalar], str | None]], ...] = (
     (pa.types.is_boolean, lambda value: "true" if value.as_py() else "false"),
     (pa.types.is_integer, _integer),
@@ -230,7 +230,7 @@ def _rows_equal_in_arrow(
     known: str | None,
     fragments: list[lance.LanceFragment] | None,
 ) -> str:
-    """For values without an exact literal in Lance: read the key columns and compare; a filter for the rows."""
+    """Return a filter for values without an exact literal in Lance: read the key columns and compare them."""
     row_ids: list[int] = []
     scan = dataset.scanner(columns=list(wanted), filter=known, fragments=fragments, with_row_id=True)
     for batch in scan.to_batches():

@@ -1,6 +1,6 @@
-"""Branches and tags: refs that Lance refuses, metadata that is lost, and branches whose files and metadata differ.
+"""Check branches and tags: refs that Lance refuses, lost metadata, and branches whose files and metadata differ.
 
-Decided here; the repairs are in `findings`.
+The repairs are in `findings`.
 """
 
 from collections import defaultdict
@@ -68,7 +68,7 @@ def _repair_branch(inventory: Inventory, ref: RefFile[BranchInfo], repairs: Repa
 
 
 def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
-    """Return what a branch was made from, by its metadata, if that can be read."""
+    """Return the origin of a branch by its metadata, if that can be read."""
     try:
         info = ref.info or parse_branch(ref.name, ref.data)
     except (KeyError, ValueError):
@@ -91,7 +91,7 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
     # The metadata first: native cleanup may have removed the manifest that the branch began with.
     if parent is None:
         versions = inventory.versions_of(branch)
-        # If the first manifest cannot be read, a later one has nothing to do with the creation.
+        # If the first manifest cannot be read, later ones do not show the creation.
         parent = versions[0].cloned_from if versions and versions[0].path == first.path else None
     if parent is None:
         return None
@@ -109,16 +109,16 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
 
 
 def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:
-    place = _target_of(ref)
-    manifest = None if place is None else manifests_of(inventory.layout).get(place)
-    if place is None or manifest is None:
+    target = _target_of(ref)
+    manifest = None if target is None else manifests_of(inventory.layout).get(target)
+    if target is None or manifest is None:
         return None
     # All but the target comes from the damaged file, where that is usable.
     found = usable_fields(ref.data, RefKind.TAG)
     data = encode_ref(
         {
-            "branch": place[0],
-            "version": place[1],
+            "branch": target[0],
+            "version": target[1],
             "createdAt": found.get("createdAt"),
             "updatedAt": found.get("updatedAt"),
             "manifestSize": found.get("manifestSize", manifest.size),
@@ -130,7 +130,7 @@ def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -
 
 
 def _target_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
-    """What a tag names, as far as that can be read."""
+    """Return the target of a tag, if it can be read."""
     if ref.info is not None:
         return ref.info.branch, ref.info.version
     try:
@@ -144,7 +144,7 @@ def _target_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
 def _write(ref: AnyRef, path: str, data: bytes, others: Iterable[AnyRef], repairs: Repairs) -> Repair | None:
     is_elsewhere = path != ref.path
     if is_elsewhere and any(other.path == path for other in others):
-        return None  # which of the two is right is for the user to decide
+        return None  # the user has to decide which of the two is right
     return partial(
         repairs.write_ref,
         path,
@@ -183,7 +183,7 @@ def diagnose_trees(inventory: Inventory, repairs: Repairs, *, clones: Mapping[st
 
 
 def _users_of_trees(inventory: Inventory, clones: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
-    """Return what needs each tree: tags, child branches, clones, and the homes that read files of it."""
+    """Return the users of each tree: tags, child branches, clones, and homes that read its files."""
     trees = {file.branch for file in inventory.layout.files if file.branch is not None}
     users: dict[str, set[str]] = defaultdict(set)
     for tag in inventory.tags:
@@ -200,7 +200,7 @@ def _users_of_trees(inventory: Inventory, clones: Mapping[str, Sequence[str]]) -
 
 
 def _add_readers(inventory: Inventory, users: dict[str, set[str]], trees: Iterable[str]) -> None:
-    """Add the homes that read files of a tree, followed from all that is live: a tree that is read is live, too.
+    """Add the homes that read files of a tree. Start from all live homes: a tree that is read is live, too.
 
     Base paths are compared by their ends: those of a dataset that was moved still name its old location, and will name
     this one after relocation.
@@ -226,7 +226,7 @@ def _trees_of(base_paths: Iterable[str], trees: Iterable[str]) -> set[str]:
 
 
 def _doubt(inventory: Inventory) -> str | None:
-    """Return why it is not known what is needed; then nothing is removed."""
+    """Return the reason why the needed files are unknown. Then nothing is removed."""
     for tag in inventory.tag_refs:
         # A damaged tag, manifest or ref may name any tree, so nothing is removed while there is one.
         if tag.info is None:
@@ -274,17 +274,16 @@ def _in_use(needed_by: Sequence[str]) -> str:
 
 
 def _is_untouched(inventory: Inventory, name: str) -> bool:
-    """Whether a tree is as its creation left it: without files of its own, and with no version but the first."""
+    """Return whether a tree is unchanged since its creation: without own files, and with one version."""
     if any(file.kind in _CONTENT for file in inventory.layout.of_branch(name)):
         return False
     return all(facts.cloned_from is not None for facts in inventory.versions if facts.branch == name)
 
 
 def _missing_ref(name: str, rebuilt: Repair, needed_by: tuple[str, ...]) -> Case:
-    """A branch that has its first version, and rows of its own or users, has lost its metadata.
+    """Return the case of a branch without metadata that has its first version, and own rows or users.
 
-    A deletion removes the first version right after the metadata, so what it leaves when it is interrupted looks
-    different.
+    A deletion removes the first version right after the metadata, so an interrupted deletion leaves no first version.
     """
     return Case(
         kind=FindingKind.MISSING_REF,
@@ -297,7 +296,7 @@ def _missing_ref(name: str, rebuilt: Repair, needed_by: tuple[str, ...]) -> Case
     )
 
 
-# What a tree without metadata is, and what a repair does.
+# The explanation of a tree without metadata, and its repair.
 _TREES = {
     FindingKind.UNREFERENCED_TREE: (
         "files of a branch {name!r} without its metadata: the creation broke off, or the deletion did; the name cannot"
@@ -339,7 +338,7 @@ def _missing_trees(inventory: Inventory, users: Mapping[str, set[str]], repairs:
 
 
 def _mismatched_trees(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
-    """Two creators of one name each write a first manifest, and the last ref wins; the newest manifest opens."""
+    """Report trees with first manifests of several creators: the last ref counts, but the newest manifest opens."""
     repair: Repair | None
     for info in inventory.branches:
         versions = inventory.versions_of(info.name)
@@ -383,19 +382,19 @@ def _mismatch_remedy(
 
 
 def _losing_manifests(inventory: Inventory, info: BranchInfo) -> tuple[str, ...]:
-    """Return the manifests that hide the branch's true first version; none if a version was built on them."""
+    """Return the manifests that hide the true first version of the branch, unless a version was built on them."""
     versions = inventory.versions_of(info.name)
     right = next((facts for facts in versions if facts.cloned_from and _matches(facts.cloned_from, info)), None)
-    # A version that cannot be read may be built on one that would go.
+    # An unreadable version may be built on one that would be removed.
     if right is None or info.name in {file.branch for file, _ in inventory.damaged_manifests}:
         return ()
     above = [facts for facts in versions if facts.version > right.version]
-    # A version that was not made by branching was written on top of one that would go.
+    # A version that was not made by branching was written on top of one that would be removed.
     if any(facts.cloned_from is None for facts in above):
         return ()
     held = {(tag.branch, tag.version) for tag in inventory.tags}
     held |= {(child.parent_branch, child.parent_version) for child in inventory.branches}
-    # Nor may a tag or a child branch stand on one.
+    # A tag or a child branch may name one, too.
     return () if any((info.name, facts.version) in held for facts in above) else tuple(facts.path for facts in above)
 
 

@@ -1,4 +1,4 @@
-"""Find what crashes, races and other tools left behind in a dataset, and repair what can be repaired safely.
+"""Find the damage that crashes, races and other tools left in a dataset, and repair it if that is safe.
 
 The findings about files are made here: those that are damaged, missing or not used, and whether Lance itself opens
 every branch and tag.
@@ -42,7 +42,7 @@ from anabranch.format.layout.listing import (
 )
 from anabranch.storage import in_parallel
 
-# Not transactions: a version can be read without its own, so one too many or too few is not a finding.
+# Without transactions: a version can be read without its own, so an extra or missing one is not a finding.
 _MENTIONED = frozenset({LayoutKind.DATA, LayoutKind.BLOB, LayoutKind.DELETION, LayoutKind.INDEX})
 # More digits than Lance writes: it also reads numbers with leading zeros.
 _NUMBERED = re.compile(r"(?:^|/)_versions/([0-9]{1,30})\.manifest$")
@@ -76,9 +76,9 @@ def _damaged_manifests(inventory: Inventory) -> Iterator[Case]:
 
 
 def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
-    """Files that Lance takes for manifests by their names, and that cannot be any: it refuses the whole folder.
+    """Report files with names of manifests that are not valid: Lance refuses the whole folder.
 
-    A name is a version in 20 digits, counted down, or, in datasets of old, the version itself; a folder has one kind.
+    A name is a version in 20 digits, counted down, or in old datasets the version itself. A folder has one kind.
     """
     for branch in (None, *inventory.layout.branches):
         own = inventory.layout.of_branch(branch)
@@ -166,7 +166,7 @@ def _stale_bases(inventory: Inventory) -> Iterator[Case]:
 
 
 def _orphans(inventory: Inventory) -> Iterator[Case]:
-    """Files that no readable manifest mentions; those of unreferenced trees are reported with their tree."""
+    """Report files that no readable manifest names. Those of unreferenced trees are reported with their tree."""
     known = {file.path for facts in inventory.versions for file in facts.files}
     orphans: dict[str | None, list[str]] = defaultdict(list)
     for file in inventory.layout.files:
@@ -230,7 +230,7 @@ def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
 
 
 def _opening_problem(root: Home, branch: str | None, version: int | None) -> str | None:
-    """Open a version as any tool does: a branch through the dataset, not by its folder."""
+    """Open a version like other tools: a branch through the dataset, not by its folder."""
 
     def open_it() -> object:
         opened = lance.dataset(root.root, storage_options=root.lance_options())
@@ -264,7 +264,7 @@ def _problem(root: Home, call: Callable[[], object]) -> str | None:
 
 
 def _is_there(root: Home, path: str | None) -> bool:
-    """Whether a ref still exists: one that was deleted since the inventory needs no finding."""
+    """Return whether a ref still exists. A ref that was deleted since the inventory needs no finding."""
     return path is None or root.store().find_info(path) is not None
 
 
@@ -296,7 +296,7 @@ def doctor(
     """
     root = home.on(None)
     others = tuple(clones)
-    # Each scan has repairs of its own, since they compare ages with one time of the store.
+    # Each scan has its own repairs, because they compare ages with one time of the store.
     return examine(root.root, lambda: _scan(root, others, Repairs(root, grace), progress), repair=repair)
 
 

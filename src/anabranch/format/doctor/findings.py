@@ -133,7 +133,8 @@ _NOTES = frozenset(
         FindingKind.DAMAGED_HINT,
         FindingKind.DAMAGED_COPY,
         FindingKind.DEAD_LEASE,
-        # A crash right after a commit leaves this. Nothing is lost, and the next commit to the table settles it.
+        # A crash right after a commit leaves this finding. Nothing is lost, and the next commit to the table settles
+        # it.
         FindingKind.UNSETTLED_HOME,
         FindingKind.UNFINISHED_FORK,
         FindingKind.UNKNOWN_FILE,
@@ -304,19 +305,19 @@ class Repairs:
         # A tree without manifests is judged by its other files.
         if any(file.modified > self._old for file in manifests or files):
             return False
-        # The ref came since the scan: the branch has been created.
+        # The ref was put after the scan: the branch has been created.
         if self._store.find_info(branch_ref_path(branch)) is not None:
             return False
         # A manifest that was written since the diagnosis, even under the same name, is an attempt to create the branch.
         if self._manifests(branch) != {file.path: file.modified for file in manifests}:
             return False
-        # First the hint, which names a manifest, then the manifests.
+        # Remove the hint first, which names a manifest, then the manifests.
         hint = LayoutKind.VERSION_HINT
         self.remove_files(sorted(files, key=lambda one: (one.kind is not hint, one.kind not in ALL_MANIFESTS)))
         return True
 
     def remove_files(self, files: Sequence[LayoutFile]) -> bool:
-        """Remove the old ones of some files that will never be read."""
+        """Remove files that will never be read, if they are old."""
         old = [file for file in files if file.modified <= self._old]
         for file in old:
             self._store.delete(file.path)
@@ -333,7 +334,7 @@ class Repairs:
     def drop_manifests(self, branch: str, paths: Sequence[str], seen: Sequence[str]) -> bool:
         """Remove the first manifests of creators that lost the race for the name of a branch.
 
-        `seen` are all manifests of the branch at the diagnosis: a writer that has added one builds on what would go.
+        `seen` are all manifests of the branch at the diagnosis: a writer that has added one builds on those to remove.
         """
         present = self._manifests(branch)
         if set(present) != set(seen) or max(present.values()) > self._old:
@@ -361,7 +362,7 @@ class Repairs:
         return True
 
     def write_ref(self, path: str, data: bytes, *, expected: bytes | None, instead_of: str | None = None) -> bool:
-        """Write a ref if it is still as `expected`, None for absent; then remove the file that it replaces."""
+        """Write a ref if it is still as `expected` (None: absent). Then remove the file that it replaces."""
         if any(self._is_young(changed) for changed in (path, instead_of) if changed is not None):
             return False
         if self._store.find(path) != expected:

@@ -1,6 +1,6 @@
-"""The refs and versions of a dataset, read once, without raising for what is damaged.
+"""The refs and versions of a dataset, read once. Damaged files are recorded, not raised.
 
-`check_contents` checks that the files which versions need are there and complete, in the dataset and in its bases.
+`check_contents` checks that the files of versions exist and are complete, in the dataset and in its bases.
 """
 
 from collections import Counter, defaultdict
@@ -37,13 +37,13 @@ from anabranch.format.refs.refs import BranchInfo, TagInfo, scan_branches, scan_
 from anabranch.format.staging.manifests import Origin, find_origin
 from anabranch.storage import in_parallel, iter_in_parallel, open_parent
 
-# Called with the number of versions that were read, and the number of all; a repair reads them again.
+# Called with the number of versions read, and their total. A repair reads them again.
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionFacts:
-    """One readable manifest: the bases it lists, and all files that it needs.
+    """A readable manifest: its bases, and all files that it needs.
 
     A version with a `stale_base`, a location that the dataset has left, is not opened, and has no other facts.
     """
@@ -92,7 +92,7 @@ class Inventory:
 
 
 def read_inventory(root: Home, *, progress: Progress = lambda *_: None) -> Inventory:
-    """Read every branch, tag and version of a dataset; `progress` gets the number of versions read, and of all."""
+    """Read every branch, tag and version of a dataset. `progress` gets the number of versions read, and their total."""
     files = layout(root)
     manifests = _manifests_in(files)
     stale = in_parallel(lambda name: _stale_base(root.on(name)), files.branches)
@@ -131,7 +131,7 @@ def _manifests_in(files: Layout) -> list[LayoutFile]:
 def _read_all(
     root: Home, manifests: list[LayoutFile], progress: Progress
 ) -> tuple[tuple[VersionFacts, ...], tuple[tuple[LayoutFile, str], ...]]:
-    """Return the versions that can be read, and the manifests that cannot, each with the problem."""
+    """Return the readable versions, and the damaged manifests with their problems."""
     versions: list[VersionFacts] = []
     damaged: list[tuple[LayoutFile, str]] = []
     reader = FilesReader(root)
@@ -147,7 +147,7 @@ def _read_all(
 
 
 def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> VersionFacts | str | None:
-    """Read a version; return the problem if it is damaged, None if its manifest was removed since it was listed."""
+    """Read a version. Return the problem if it is damaged, None if its manifest was removed since the listing."""
     home = root.on(file.branch)
     version = ManifestName.parse(file.name).version
     try:
@@ -180,13 +180,13 @@ def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> Version
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
-        # A missing data file raises the same error, so the manifest itself is looked up.
+        # A missing data file raises the same error, so check whether the manifest exists.
         is_gone = isinstance(err, NotFoundError) and root.store().find_info(file.path) is None
         return None if is_gone else err.problem
 
 
 def _stale_base(home: Home, bases: tuple[BasePath, ...] | None = None) -> str | None:
-    """What is wrong with a branch's bases; damage of another kind is found elsewhere."""
+    """Return the problem of a branch's bases. Other damage is found elsewhere."""
     try:
         check_bases(home, bases)
     except StaleBaseError as err:
@@ -256,7 +256,7 @@ def check_contents(root: Home, files: Layout, versions: Iterable[VersionFacts]) 
     for present in files.files:
         # By the paths that manifests use: an index is a folder, and its size is that of all of its files.
         sizes[present.named_path] += present.size
-    # The files in a folder that cannot be listed are neither there nor missing.
+    # Files in a folder that cannot be listed are neither present nor missing.
     checked = [file for file in needed.values() if _folder(file.path) not in unchecked]
     problems = {**_find_cut_off_indices(root, files, checked), **_find_damaged_deletions(root, checked)}
     wrong = []
@@ -276,7 +276,7 @@ def check_contents(root: Home, files: Layout, versions: Iterable[VersionFacts]) 
 
 
 def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[Counter[str], dict[str, str]]:
-    """Return the sizes of the files in bases that are there, and the folders that cannot be listed, with the reason."""
+    """Return the sizes of existing files in bases, and the folders that cannot be listed, with the reason."""
     wanted: dict[str, set[str]] = defaultdict(set)
     for file in files:
         wanted[_folder(file.path)].add(file.mention.name)

@@ -1,8 +1,8 @@
-"""The one answer to the question which files a version needs.
+"""Find the files that a version needs.
 
-Garbage collection, cleanup, doctor, the storage report and clones all ask here. The answer comes from the bytes of the
-manifest alone: to open a version by Lance costs several times as much, and garbage collection reads every version that
-stays. Versions have most of their fragments in common, so each description of a fragment is parsed once.
+Garbage collection, cleanup, doctor, the storage report and clones all use this module. It reads only the bytes of the
+manifest: to open a version by Lance costs several times as much, and garbage collection reads every version that stays.
+Versions have most of their fragments in common, so each description of a fragment is parsed once.
 """
 
 from collections import defaultdict
@@ -83,7 +83,7 @@ class NeededFile:
 
     @property
     def kind(self) -> FileKind:
-        """What the file is."""
+        """The kind of the file."""
         return self.mention.kind
 
     @property
@@ -93,7 +93,7 @@ class NeededFile:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the file lies outside of the dataset's root."""
+        """Whether the file is outside of the dataset's root."""
         return self.path == self.uri
 
 
@@ -204,15 +204,15 @@ class _HomeFiles:
 
     def _folder(self, kind: FileKind, base_id: int | None) -> tuple[str, bool]:
         """Return the folder that holds files of a kind, and whether it is in a store that can be opened."""
-        place = kind, base_id
-        if place not in self._folders:
+        key = kind, base_id
+        if key not in self._folders:
             uri = resolve_path("", kind, base_id, bases=self._bases, dataset_root=self._home.uri)
             try:
-                self._folders[place] = follow_links(normalise_uri(uri)), True
+                self._folders[key] = follow_links(normalise_uri(uri)), True
             # A base in a store that only Lance can open must not stop a scan of the dataset.
             except InvalidPathError:
-                self._folders[place] = uri.rstrip("/"), False
-        return self._folders[place]
+                self._folders[key] = uri.rstrip("/"), False
+        return self._folders[key]
 
 
 # A base, also as a manifest describes it.

@@ -1,11 +1,11 @@
-"""What a fragment records of its rows: which of them are deleted, and the versions of the others.
+"""The metadata of the rows of a fragment: which rows are deleted, and the versions of the others.
 
 A deletion file has the deleted rows, as offsets into the fragment.
 
 Row versions are the versions in which rows were created and last updated. Lance stamps a row with the read version plus
-one. For a row that was staged on a staged version that is a number of about 1e19, which means nothing to a plain
-reader. A settled manifest carries ordinary numbers: those of the ordinary version before it for rows that did not
-change, and its own for the others.
+one. A row that was staged on a staged version gets a number of about 1e19, which plain readers cannot use. A settled
+manifest carries ordinary numbers: those of the ordinary version before it for rows that did not change, and its own for
+the others.
 """
 
 import json
@@ -37,7 +37,7 @@ _IN_ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def read_deletion_file(data: bytes, *, name: str) -> Offsets:
-    """Read the sorted row offsets; the name's extension gives the format."""
+    """Read the sorted row offsets, in the format of the name's extension."""
     match DeletionFileName.parse(name.rpartition("/")[2]).kind:
         case DeletionKind.ARROW:
             return _read_arrow(data, name)
@@ -46,7 +46,7 @@ def read_deletion_file(data: bytes, *, name: str) -> Offsets:
 
 
 def deleted_offsets(home: Home, version: int | None, fragment_id: int) -> Offsets:
-    """The rows of a fragment that a version no longer has, whichever home or base holds the deletion file."""
+    """Return the deleted rows of a fragment of a version. The deletion file may be in any home or base."""
     dataset = home.open(version)
     fragments = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
     if fragment_id not in fragments:
@@ -58,7 +58,7 @@ def deleted_offsets(home: Home, version: int | None, fragment_id: int) -> Offset
 
 
 def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFragment) -> Offsets:
-    """The rows that a fragment of an open version no longer has. Those of a file are kept after it was read."""
+    """Return the deleted rows of a fragment of an open version. The contents of deletion files are cached."""
     file = fragment.metadata.deletion_file
     if file is None:
         return np.empty(0, dtype=np.uint32)
@@ -70,7 +70,7 @@ def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFra
     bases = {base.id: base for base in bases_of(dataset)}
     uri = resolve_path(name, FileKind.DELETION, file.base_id, bases=bases, dataset_root=home.uri)
     offsets = read_deletion_file(_get(home, uri), name=name)
-    # A file that is shorter than it was, and still valid, would bring deleted rows back without an error.
+    # A truncated file may be valid. Without this check, deleted rows would reappear without an error.
     if file.num_deleted_rows not in (None, len(offsets)):
         raise _damaged(uri, f"it holds {len(offsets)} offsets, and its manifest records {file.num_deleted_rows}")
     _OFFSETS.keep(key, offsets, weight=len(offsets))
@@ -281,7 +281,7 @@ def find_range(segment: messages.Segment) -> range | None:
 
 
 def _numbers(segment: messages.Segment) -> Numbers:
-    """The numbers of a segment. Lance has five encodings; ranges are read here, and it decodes the others itself."""
+    """Return the numbers of a segment. Ranges are decoded here, the other four encodings by Lance."""
     ids = find_range(segment)
     if ids is not None:
         return np.arange(ids.start, ids.stop, dtype=np.uint64)
@@ -294,7 +294,7 @@ def _numbers(segment: messages.Segment) -> Numbers:
 
 
 def _decode(versions: bytes) -> Numbers:
-    """The version of each row, from runs of equal ones."""
+    """Return the version of each row from runs of equal versions."""
     ends, numbers = _runs(versions)
     return np.repeat(numbers, np.diff(ends, prepend=0))
 

@@ -1,4 +1,4 @@
-"""The names of a dataset's files, and every file of it, from one listing: what it is, and to which branch it belongs.
+"""The names of a dataset's files, and the kind and the branch of each file in a listing.
 
 The names of manifests and deletion files are values that give the same name back. Both types have `find`, which returns
 None for a name that does not follow the rule, and `parse`, which raises.
@@ -48,7 +48,7 @@ _REF = re.compile(r"([^/]+)\.json")
 
 
 def is_data_file(name: str) -> bool:
-    """Whether a name is that of a data file: a UUID, of which 3 bytes are binary digits, to spread the load on S3."""
+    """Return whether a name is that of a data file: a UUID with 3 bytes as binary digits, to spread the load on S3."""
     return _DATA.fullmatch(name) is not None
 
 
@@ -59,7 +59,7 @@ def new_data_file() -> str:
 
 
 def is_transaction_file(name: str) -> bool:
-    """Whether a name is that of a transaction file: the version that was read, and a UUID."""
+    """Return whether a name is that of a transaction file: the version that was read, and a UUID."""
     match = _TRANSACTION.fullmatch(name)
     return match is not None and _fits(match[1])
 
@@ -142,25 +142,25 @@ class ManifestName:
 
 
 def manifest_of_path(path: str) -> ManifestName | None:
-    """The version whose manifest is at a path, in whatever home; None if it is no such path."""
+    """Return the version whose manifest is at a path in any home, or None for other paths."""
     folder, _, name = path.rpartition("/")
     return ManifestName.find(name) if folder.rpartition("/")[2] == "_versions" else None
 
 
 def pending_manifest_of_path(path: str) -> ManifestName | None:
-    """The version that a managed commit has written and not finished; the next reader makes it a manifest."""
+    """Return the version of an unfinished managed commit at a path. The next reader makes it a manifest."""
     pending = _PENDING.fullmatch(path)
     return manifest_of_path(pending[1]) if pending else None
 
 
 def manifest_path(version: int, folder: str = "") -> str:
-    """Return where a home holds the manifest of a version: below its folder, or, given the folder, below the root."""
+    """Return the path of a version's manifest: below its home, or below the root if the home's folder is given."""
     scheme = ManifestScheme.DETACHED if is_staged(version) else ManifestScheme.V2
     return f"{folder}/_versions/{ManifestName(version=version, scheme=scheme)}".lstrip("/")
 
 
 def branch_ref_path(name: str) -> str:
-    """Where the dataset root holds a branch's metadata; `/` becomes `%2F`, and Lance quotes other scripts as well."""
+    """Return the path of a branch's metadata below the root. `/` becomes `%2F`, and Lance quotes other scripts, too."""
     return f"{BRANCH_REFS}/{quote(name, safe='')}.json"
 
 
@@ -169,7 +169,7 @@ def tag_ref_path(name: str) -> str:
 
 
 def branch_of_ref_path(path: str) -> str | None:
-    """The branch whose metadata is at a path below the dataset root; None if it is no such path."""
+    """Return the branch whose metadata is at a path below the dataset root, or None for other paths."""
     return _ref_name(path, BRANCH_REFS)
 
 
@@ -197,7 +197,7 @@ def _found(value: T | None, name: str, kind: str, rule: str) -> T:
 
 
 class LayoutKind(StrEnum):
-    """What a file is, by its path."""
+    """The kind of a file, by its path."""
 
     DATA = "data"
     BLOB = "blob"
@@ -251,7 +251,7 @@ class LayoutFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """How many files, and how many bytes they have."""
+    """A number of files, and their bytes."""
 
     files: int
     bytes: int
@@ -297,7 +297,7 @@ class Layout:
 
 
 MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
-# Also those that a creator of a branch has not put in place yet.
+# Include files whose branch does not have its ref yet.
 ALL_MANIFESTS = MANIFESTS | {LayoutKind.PENDING_MANIFEST}
 
 # A version of a dataset: the home it is in, None for the root, and its number.
@@ -313,7 +313,7 @@ def manifests_of(files: Layout) -> dict[VersionKey, LayoutFile]:
 def layout(home: Home) -> Layout:
     """List every file of the dataset to which a home belongs, all of its branches included."""
     store = home.store()
-    # Look for these folders first: without that, a wrong path would have us list whatever is below it.
+    # Search for these folders first: otherwise all files below a wrong path would be listed.
     if all(next(iter(store.list(folder)), None) is None for folder in _DATASET_FOLDERS):
         raise DatasetNotFoundError(f"there is no Lance dataset at {home.root!r}", hint="check the path")
     return lay_out(home.root, store.list())
@@ -349,7 +349,7 @@ def _classified(info: ObjectInfo, owner: str | None, branches: frozenset[str]) -
 
 
 def _owner(path: str, branches: frozenset[str]) -> str | None:
-    """The tree to which a Lance file belongs; None for the root's files and for unknown ones.
+    """Return the tree to which a Lance file belongs, or None for the root's files and for unknown files.
 
     Branch names hold slashes, and Lance lets them hold even the names of its own folders. So the longest known branch
     below which the rest is a home's file comes first; then the shortest name, for trees without a ref.
@@ -365,7 +365,7 @@ def _owner(path: str, branches: frozenset[str]) -> str | None:
 
 
 def _longest(path: str, trees: frozenset[str]) -> str | None:
-    """The innermost tree around an unknown file."""
+    """Return the innermost tree around an unknown file."""
     if not path.startswith("tree/"):
         return None
     return max((name for name in trees if path.startswith(branch_folder(name) + "/")), key=len, default=None)
@@ -380,13 +380,13 @@ _DATASET_FOLDERS = ("_versions", "_refs", "_transactions")
 _DIGITS_OF_BLOB = re.compile(r"[01]{32}\.blob")
 # The folder of an index is named by its UUID. The files inside depend on the kind of the index.
 _INDEX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/.+")
-# What Lance on local disk renames or links when it is complete, and a crash leaves.
+# Temporary files of Lance on local disk, which it renames or links when they are complete. A crash leaves them.
 _TEMPORARY = re.compile(r"\.tmp[A-Za-z0-9]{6}")
 _TEMPORARY_REF = re.compile(r"(.+\.json)\.tmp\.[0-9a-f]{32}")
 
 
 def _kind_in_home(path: str) -> LayoutKind | None:
-    """What a file is by its path below its home."""
+    """Return the kind of a file by its path below its home."""
     folder, _, rest = path.partition("/")
     kind_below = _HOME_FOLDERS.get(folder)
     if kind_below is None or not rest:
@@ -405,7 +405,7 @@ def _kind_of_ref(path: str) -> LayoutKind | None:
 
 
 def _kind_in_data(rest: str) -> LayoutKind | None:
-    """A data file, or a large value beside it, in a folder named after it."""
+    """Return the kind of a data file, or of a large value in the folder named after the data file."""
     if is_data_file(rest):
         return LayoutKind.DATA
     folder, _, name = rest.partition("/")

@@ -1,4 +1,4 @@
-"""A manifest file: what is read from it, how it is taken apart and joined again, and changes of it.
+"""Read, split, join and change manifest files.
 
 The file ends with 8 bytes that give the position of the protobuf message (after 4 bytes of length), 4 bytes of format
 version and `LANC`. Whatever lies before the message (index and transaction sections) is found by offsets from the start
@@ -31,7 +31,7 @@ NO_PARENT = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasePath:
-    """Another location that holds files of a dataset; a value, which can be a key and compared."""
+    """Another location for files of a dataset."""
 
     id: int
     path: str
@@ -67,11 +67,11 @@ def indices_in(data: bytes, manifest: messages.Manifest, name: str) -> tuple[byt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a version is made of, as its manifest describes it: fields of the schema, and fragments with deletions.
+    """The contents of a version by its manifest: the fields of the schema, and the fragments with deletions.
 
     `next_row_id` is the number of rows that were ever inserted: an update keeps the id of its row.
 
-    Files never change and have names that are never used again, so what is described alike is alike.
+    Files never change and names are never used again, so equal descriptions mean equal contents.
     """
 
     fields: tuple[bytes, ...]
@@ -201,7 +201,7 @@ def read_section(data: bytes, position: int, name: str) -> bytes:
 
 
 def has_mark(data: bytes) -> bool:
-    """Whether a manifest was written to its end. A file that a power loss cut off may be empty or full of zeros."""
+    """Return whether a manifest is complete. After a power loss a file may be empty or full of zeros."""
     return len(data) >= _FOOTER and data[-4:] == _MAGIC
 
 
@@ -220,7 +220,7 @@ def _message_span(data: bytes, name: str) -> tuple[int, int]:
 
 
 def called(name: str) -> str:
-    """Return what a manifest is called in errors."""
+    """Return the name of a manifest for errors."""
     return f"manifest {name!r}"
 
 
@@ -230,14 +230,14 @@ _HAS_BASE_PATHS = 16
 
 
 def with_version(data: bytes, version: int, *, name: str = "manifest") -> bytes:
-    """The same manifest under another version number."""
+    """Return the manifest with another version number."""
     message = read_manifest(data, name=name)
     message.version = version
     return with_message(data, message, name=name)
 
 
 def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name: str = "manifest") -> bytes:
-    """The same manifest with each base path changed; the very same bytes if nothing does."""
+    """Return the manifest with changed base paths, or the same bytes if none changes."""
     message = read_manifest(data, name=name)
     old = base_paths_of(message)
     new = tuple(map(change, old))
@@ -253,7 +253,7 @@ def with_base_paths(data: bytes, change: Callable[[BasePath], BasePath], *, name
 
 
 def with_base(data: bytes, path: str, *, is_dataset_root: bool, name: str = "manifest") -> bytes:
-    """The same manifest with one more base, which has no name: Lance itself adds no second base without a name."""
+    """Return the manifest with one more base without a name. Lance itself adds only one such base."""
     message = read_manifest(data, name=name)
     if any(base.path == path for base in message.base_paths):
         return data
@@ -265,7 +265,7 @@ def with_base(data: bytes, path: str, *, is_dataset_root: bool, name: str = "man
 
 
 def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
-    """The same manifest without one base path; raise ConflictError if a file is in that base."""
+    """Return the manifest without one base path. Raise ConflictError if a file is in that base."""
     message = read_manifest(data, name=name)
     removed = {base.id for base in message.base_paths if base.path == path}
     if not removed:
@@ -298,13 +298,13 @@ def _files_of(fragment: messages.Fragment) -> Iterator[messages.DataFile | messa
 
 
 def _clear_flags(message: messages.Manifest) -> None:
-    """The feature flags of readers and writers state that there are bases."""
+    """Clear the feature flags that state that bases exist."""
     message.reader_feature_flags &= ~_HAS_BASE_PATHS
     message.writer_feature_flags &= ~_HAS_BASE_PATHS
 
 
 def without_base_paths(data: bytes, *, name: str = "manifest") -> bytes:
-    """The same manifest for a dataset that has all files in its own root: no base path, and no file that names one."""
+    """Return the manifest for a dataset with all files in its own root, without base paths."""
     message = read_manifest(data, name=name)
     fragments = [messages.Fragment.parse(fragment, called(name)) for fragment in message.fragments]
     for fragment in fragments:
@@ -318,18 +318,18 @@ def without_base_paths(data: bytes, *, name: str = "manifest") -> bytes:
 
 
 def inherited_indices(data: bytes, *, name: str = "manifest") -> set[str]:
-    """The UUIDs of the indices that are in a base."""
+    """Return the UUIDs of the indices that are in a base."""
     indices = _parsed_indices(data, read_manifest(data, name=name), name)
     return {str(UUID(bytes=index.uuid.uuid)) for index in indices if index.HasField("base_id")}
 
 
 def with_own_indices(data: bytes, *, name: str = "manifest") -> bytes:
-    """The same manifest with all indices in the home's own folder."""
+    """Return the manifest with all indices in the home's own folder."""
     return _with_own_indices(data, read_manifest(data, name=name), name) if inherited_indices(data, name=name) else data
 
 
 def _with_own_indices(data: bytes, message: messages.Manifest, name: str) -> bytes:
-    """The manifest with another message, and with an index section in which no index names a base."""
+    """Return the manifest with another message and an index section without bases."""
     if not message.HasField("index_section"):
         return with_message(data, message, name=name)
     section = messages.IndexSection.parse(read_section(data, message.index_section, name), called(name))
@@ -362,7 +362,7 @@ def put_next_version(home: Home, change: Callable[[bytes], bytes]) -> int:
         path, name = ordinary[newest]
         data = store.get(path)
         changed = change(data)
-        # The change was made before, by this or by another process. Another version would only cost space.
+        # This or another process has made the change already. Another version would only cost space.
         if changed == data:
             return newest
         following = ManifestName(version=newest + 1, scheme=name.scheme)
@@ -376,7 +376,7 @@ def put_next_version(home: Home, change: Callable[[bytes], bytes]) -> int:
 
 
 def _as_restore(data: bytes, version: int, *, name: str) -> bytes:
-    """The manifest as the version after another, with a transaction that restores that one."""
+    """Return the manifest as the next version, with a transaction that restores the version before."""
     uuid = str(uuid4())
     transaction = messages.Transaction(read_version=version, uuid=uuid, restore=messages.Restore(version=version))
     message = read_manifest(data, name=name)

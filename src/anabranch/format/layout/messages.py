@@ -268,7 +268,7 @@ _LOCK = Lock()
 
 def _generated(described: type[Message]) -> Any:
     """Return the generated class of a message. All are generated at the first use."""
-    with _LOCK:  # two generations of one message could not be put into one another
+    with _LOCK:  # two generated classes of one message could not be nested in each other
         if not _CLASSES:
             _CLASSES.update(_generate())
     return _CLASSES[described]
@@ -310,7 +310,7 @@ def _describe_field(message: Any, name: str, annotation: Any, described: _Field)
         }
         field.type = types[kind]
     if described.optional:
-        # As protobuf describes an optional field: it is the only one of a group.
+        # protobuf describes an optional field as the only member of a group.
         field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
         message.oneof_decl.add(name=f"_{name}")
 

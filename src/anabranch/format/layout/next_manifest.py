@@ -91,7 +91,7 @@ def staged_manifest(
     if last_id >= 0:
         message.max_fragment_id = last_id
     inline = transaction.SerializeToString()
-    # Without the transaction of the base, or manifests would grow with each step.
+    # Omit the transaction of the base: otherwise manifests would grow with each step.
     prefix = struct.pack("<I", len(inline)) + inline
     return replace(base, message=message, fragments=fragments, prefix=prefix, last_fragment_id=last_id)
 
@@ -157,7 +157,7 @@ def _with_deletions(description: bytes, metadata: FragmentMetadata) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledManifest:
-    """A manifest to put, and what it has that the version before it did not have: fragments and indices.
+    """A manifest to put, with the fragments and indices that it adds to the version before.
 
     Each fragment comes with its former description, empty for a new one.
     """
@@ -200,7 +200,7 @@ def settled_manifest(
     message.timestamp.CopyFrom(max(before.message.timestamp, message.timestamp, key=attrgetter("seconds", "nanos")))
     message.transaction_file = f"{before.message.version}-{uuid}.txn"
     message.transaction_section = len(staged.prefix)
-    # What lies before the message (indices, dictionaries) is found by its position, so it stays where it is.
+    # Sections before the message (indices, dictionaries) are found by their positions, so they must not move.
     prefix = staged.prefix + struct.pack("<I", len(inline)) + inline
     parts = replace(staged, message=message, fragments=fragments, prefix=prefix)
     return SettledManifest(
@@ -223,7 +223,7 @@ def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, nam
 
 
 def _needs_restore(before: ManifestParts, base: ManifestParts, staged: ManifestParts, changed: Sequence[int]) -> bool:
-    """Whether the change is more than rows and indices on top of what is there.
+    """Return whether the change is more than added rows, deleted rows and indices.
 
     An Update cannot express another schema. Where the version goes back to an older one, ids of fragments and rows are
     used a second time, and a native writer would merge its deletions into the wrong rows. Where deleted rows come back,
@@ -245,7 +245,7 @@ def _needs_restore(before: ManifestParts, base: ManifestParts, staged: ManifestP
 
 
 def _is_replaced(old: messages.Fragment, new: messages.Fragment) -> bool:
-    """Whether a fragment has other rows, or deleted rows came back: other changes only ever delete more of them."""
+    """Return whether a fragment has other rows, or fewer deleted rows. All other changes only delete rows."""
     former, current = old.deletion_file, new.deletion_file
     # Old Lance releases do not record the number of rows; it is 0 then.
     has_fewer = current.num_deleted_rows <= former.num_deleted_rows
@@ -292,7 +292,7 @@ def _set_operation(
 
 
 def _index_ids(parts: ManifestParts) -> set[bytes]:
-    """The ids of the indices: an index whose covered fragments changed keeps its id."""
+    """Return the ids of the indices. An index whose covered fragments changed keeps its id."""
     return {messages.Index.parse(index, "index").uuid.uuid for index in parts.indices}
 
 

@@ -61,7 +61,7 @@ from anabranch.storage import ObjectInfo, put_once, remove_empty_folders
 from anabranch.storage.local_store import refuse_links
 from anabranch.storage.uris import is_local, join_uri
 
-# Each attempt fails only if another process removes a manifest at the same moment.
+# An attempt fails only if another process removes a manifest at the same moment.
 _ATTEMPTS = 10
 # A tag that keeps a version for a clone, see `holds`. The name alone marks it: a process may die before it writes the
 # metadata.
@@ -69,7 +69,7 @@ HOLD = re.compile(r"clone-[0-9a-f]{16}")
 
 
 def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
-    """Create a branch from one version, and check that this is what came out.
+    """Create a branch from one version, and check the result.
 
     The branch's first manifest comes first, then its ref. Another creator of the same name may write either in between.
     The ref decides who has created the branch, so a call may continue with the manifest that a failed one has left.
@@ -91,15 +91,15 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
         if not is_begun:
             clone_version(home, version, name)
         put_branch(home, version, name, first=version, parent=parent)
-    # The loser of a race has left its first manifest in the winner's tree, which would open at the wrong version.
+    # A creator that lost the race has left its first manifest in this tree, which would open at the wrong version.
     except AnabranchError as err:
         if find_branch(root, name) is not None:
             _drop_losing_manifests(root, name)
         # Both mean that another creator of the same name is half done.
         elif not isinstance(err, DatasetExistsError | NotFoundError):
-            raise  # the source was just opened, so it is not what is missing
+            raise  # the source was just opened, so another file is missing
         if isinstance(err, StorageError):
-            raise  # the ref may be ours: the put may have arrived after its time ran out
+            raise  # our put may have arrived after its timeout
         raise BranchExistsError(
             f"another process is making the branch {name!r} of {root.root!r}, or has made it",
             hint="choose another name",
@@ -166,7 +166,7 @@ def put_branch(source: Home, version: int, name: str, *, first: int, parent: byt
 
 
 def _check_surroundings(root: Home, info: BranchInfo) -> None:
-    """Roll a new branch back if a branch that shares its folder came at the same time, or its parent went.
+    """Roll a new branch back if a branch that shares its folder was created, or its parent was deleted.
 
     Every creator writes its ref first and then lists the others, and a deletion removes its ref first and then lists
     the others. So of two operations at the same time at least one sees the other, and both may.
@@ -223,7 +223,7 @@ def _mentions(home: Home, version: int) -> list[FileMention]:
 
 
 def _refuse_neighbours(root: Home, name: str) -> None:
-    """Refuse a branch that would keep its files inside another one's folder, or the other way round.
+    """Refuse a branch whose folder would be inside that of another branch, or contain it.
 
     Lance removes the folder of a branch that it deletes, and leaves the folder if another branch is in it.
     """
@@ -259,7 +259,7 @@ def _drop_empty_branch(root: Home, name: str) -> None:
 
 
 def _ordinary_manifests(root: Home, name: str) -> dict[int, str]:
-    """The paths of a branch's manifests by version, without staged ones."""
+    """Return the paths of a branch's manifests by version, without staged versions."""
     paths = [info.path for info in root.store().list(f"{branch_folder(name)}/_versions")]
     parsed = [(manifest_of_path(path), path) for path in paths]
     return {found.version: path for found, path in parsed if found is not None and not is_staged(found.version)}
@@ -286,12 +286,12 @@ def list_branch_files(root: Home, name: str) -> list[LayoutFile]:
 
 
 def remove_branch_files(root: Home, name: str, files: Iterable[LayoutFile] | None = None) -> None:
-    """Remove the files of a branch whose metadata is gone, and the folders that this leaves empty.
+    """Remove the files of a branch without metadata, and the folders that become empty.
 
     Without `files`, all files of the branch are listed first.
 
-    The first manifest goes first. A tree that still has it has lost its metadata and can get it back; one without is
-    what an interrupted deletion left. The other manifests follow, as no version may outlive its files.
+    The first manifest goes first. A tree that still has it has lost its metadata, which can be restored. A tree without
+    it was left by an interrupted deletion. The other manifests follow, as no version may outlive its files.
     """
     store = root.store()
     found = list_branch_files(root, name) if files is None else files
@@ -350,10 +350,10 @@ def delete_branch(
         # sees the other: here we restore the branch; there, the creator finds that its source is gone and rolls back.
         _refuse_in_use(root, name)
         on_removal(root.on(name))
-        # Listed here, so that a store that fails now leaves the branch as it was, and not its files without metadata.
+        # List the files first: if the store fails now, the branch stays as it was, instead of files without metadata.
         files = list_branch_files(root, name)
     except AnabranchError:
-        # Only if absent: another process may have created a branch of this name by now.
+        # Put it only if absent: another process may have created a branch of this name.
         put_once(store, path, ref)
         raise
     remove_branch_files(root, name, files)
@@ -366,18 +366,18 @@ def _refuse_in_use(root: Home, name: str) -> None:
             continue
         if branch.info is not None:
             is_child = branch.info.parent_branch == name
-            said = f"branch {name!r} is the parent of {branch.name!r}"
+            reason = f"branch {name!r} is the parent of {branch.name!r}"
         else:
             is_child = _reads_files_of(root, branch.name, name)
-            said = f"branch {branch.name!r}, whose metadata cannot be read, reads files of {name!r}"
+            reason = f"branch {branch.name!r}, whose metadata cannot be read, reads files of {name!r}"
         if is_child:
-            raise BranchInUseError(said, hint=f"delete {branch.name!r} first")
+            raise BranchInUseError(reason, hint=f"delete {branch.name!r} first")
     for tag in scan_tags(root):
         _refuse_tag(name, tag)
 
 
 def _reads_files_of(root: Home, other: str, name: str) -> bool:
-    """Whether a branch reads files of another one, by its manifests: for one whose metadata cannot be read."""
+    """Return whether the manifests of a branch name files of another branch. For branches with unreadable metadata."""
     store = root.store()
     for info in store.list(f"{branch_folder(other)}/_versions"):
         if manifest_of_path(info.path) is None:
@@ -403,7 +403,7 @@ def _refuse_tag(name: str, tag: RefFile[TagInfo]) -> None:
             f"tag {tag.name!r} names version {tag.info.version} of branch {name!r}",
             hint=f"delete the tag {tag.name!r} first",
         )
-    # A tag that cannot be read counts if what is left of it names the branch, or if it keeps files for a clone.
+    # A damaged tag counts if its readable part names the branch, or if it keeps files for a clone.
     is_doubtful = HOLD.fullmatch(tag.name) or json.dumps(name) in tag.data.decode(errors="replace")
     if tag.info is None and is_doubtful:
         raise BranchInUseError(

@@ -1,4 +1,4 @@
-"""Ref files as bytes: read in either spelling, judged as strictly as Lance does, and written as Lance writes them.
+"""Ref files as bytes: read in both spellings, checked as strictly as by Lance, and written in Lance's form.
 
 The specification spells the fields in snake case, Lance in camel case. Lance refuses the former, a number given as a
 string, a byte order mark and more, and one file that it refuses stops every listing and every deletion of a branch.
@@ -27,7 +27,7 @@ Info = TypeVar("Info")
 
 
 class RefKind(StrEnum):
-    """What a ref file names; the value is the word that people use."""
+    """The kind of a ref file. The value is its name in messages."""
 
     BRANCH = "branch"
     TAG = "tag"
@@ -35,7 +35,7 @@ class RefKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefFile(Generic[Info]):
-    """One ref file: its contents, None if it cannot be read, and why Lance refuses it, None if it does not."""
+    """One ref file: its contents, None if it cannot be read, and the problem for which Lance refuses it, if any."""
 
     path: str
     name: str
@@ -46,7 +46,7 @@ class RefFile(Generic[Info]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableRef:
-    """A ref file that cannot be read: its path below the dataset root, the name that it has, and why."""
+    """A ref file that cannot be read: its path below the dataset root, its name, and the reason."""
 
     path: str
     name: str
@@ -60,7 +60,7 @@ class RefList(list[Info], Generic[Info]):
 
     @classmethod
     def of(cls, files: "tuple[RefFile[Info], ...]") -> "RefList[Info]":
-        """Separate what can be read from what cannot."""
+        """Separate readable and unreadable refs."""
         made = cls(file.info for file in files if file.info is not None)
         made.unreadable = tuple(
             UnreadableRef(path=file.path, name=file.name, problem=file.problem or "it cannot be read")
@@ -190,7 +190,7 @@ def _text_rule(value: object) -> str | None:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is a string that UTF-8 can hold: half of a surrogate pair is not."""
+    """Return whether a value is a string that UTF-8 can encode: half of a surrogate pair is not."""
     return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
@@ -255,7 +255,7 @@ def usable_fields(data: bytes, kind: RefKind) -> dict[str, Any]:
 
 
 def encode_ref(fields: Mapping[str, Any]) -> bytes:
-    """Write fields, given under Lance's names, as Lance does."""
+    """Encode fields, given by Lance's names, in Lance's form."""
     return json.dumps(fields, indent=2).encode()
 
 

@@ -1,4 +1,4 @@
-"""The refs of one dataset: branches and tags are found here, and tags and the metadata of both are changed.
+"""The refs of one dataset: find branches and tags, change tags, and change the metadata of both.
 
 Tags are names for versions of any branch, in `_refs/tags/` at the root; metadata are texts by key in the ref files. The
 versions of a branch are listed with their tags, and one of them is made the newest again.
@@ -67,7 +67,7 @@ class BranchInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagInfo:
-    """What a tag names. The branch None is main."""
+    """The target of a tag. The branch None is main."""
 
     name: str
     branch: str | None
@@ -91,7 +91,7 @@ def scan_tags(root: Home) -> tuple[RefFile[TagInfo], ...]:
 def _scan(
     root: Home, kind: RefKind, parse: Callable[[str, bytes], Info], names: Collection[str] | None
 ) -> tuple[RefFile[Info], ...]:
-    """Read every ref file of a kind; those deleted since the listing are left out."""
+    """Read every ref file of a kind, without those deleted since the listing."""
     folder, name_of, _ = _SPELLINGS[kind]
     store = root.store()
     listed = [(info.path, name_of(info.path)) for info in store.list(folder)]
@@ -125,12 +125,12 @@ def _judged(path: str, name: str, data: bytes, kind: RefKind, parse: Callable[[s
 
 
 def find_branch(root: Home, name: str) -> BranchInfo | None:
-    """Return a branch's metadata in either spelling, None if there is no such branch; raise if it is damaged."""
+    """Return a branch's metadata in either spelling, or None if it does not exist. Raise an error if it is damaged."""
     return _find(root, RefKind.BRANCH, name, parse_branch)
 
 
 def find_tag(root: Home, name: str) -> TagInfo | None:
-    """Return what a tag names, None if there is no such tag; raise if its file is damaged."""
+    """Return the target of a tag, or None if it does not exist. Raise an error if its file is damaged."""
     return _find(root, RefKind.TAG, name, _parse_tag)
 
 
@@ -185,7 +185,7 @@ def _parse_tag(name: str, data: bytes) -> TagInfo:
 
 
 def _time(text: object) -> datetime | None:
-    """Return a time, None if it is not one: a tag is of use without it, and doctor reports it."""
+    """Return a time, or None if it is invalid: a tag can be used without it, and doctor reports it."""
     try:
         found = datetime.fromisoformat(text) if isinstance(text, str) else None
         return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
@@ -252,7 +252,7 @@ def _lost_its_branch(root: Home, tag: TagInfo) -> bool:
 def mark_managed(root: Home, version: int, *, at: datetime, durable: bool = True) -> None:
     """Tag the first version of a managed table: native cleanup then refuses to remove versions, unless it is forced.
 
-    This is all that Lance offers against cleanup. It holds for the root, and not for branches. Pass `durable=False` if
+    Lance offers no other protection against cleanup. It covers the root, but not branches. Pass `durable=False` if
     the tag is synced later, together with the first version.
     """
     moment = at.isoformat().replace("+00:00", "Z")
@@ -275,7 +275,7 @@ def update_tag(root: Home, name: str, source: Source) -> TagInfo:
         root.open().tags.update(name, reference)
     tag = get_tag(root, name)
     if _lost_its_branch(root, tag):
-        # As in `create_tag`. The branch that the tag named before may be gone as well by now: nothing kept it.
+        # As in `create_tag`. The branch that the tag named before may also be deleted by now.
         root.store().put(path, data)
         if _lost_its_branch(root, former):
             delete_tag(root, name)
@@ -303,7 +303,7 @@ def _existing(root: Home, source: Source) -> tuple[str | None, int]:
     return branch, root.on(branch).open(version).version
 
 
-# Ours: with one of these keys a tag would count as the hold of a clone.
+# Reserved keys: a tag with one of them would count as the hold of a clone.
 _RESERVED = "anabranch."
 
 
@@ -374,7 +374,7 @@ def list_versions(home: Home) -> tuple[VersionInfo, ...]:
 
 
 def restore_version(home: Home, version: int) -> int:
-    """Make a version the newest again, as a new version, and return that; nothing is lost.
+    """Make an older version the newest again, as a new version, and return it. Nothing is lost.
 
     Bases that were added since then are added again: Lance takes the old version's list.
     """
@@ -387,7 +387,7 @@ def restore_version(home: Home, version: int) -> int:
     head = home.open()
     made = _commit_restore(home, head, version)
     if int(made.version) != int(head.version) + 1:
-        # Lance restores whatever came in between. Make the other writer's version the newest again.
+        # A concurrent write came in between. Make the version of that writer the newest again.
         _commit_restore(home, made, int(made.version) - 1)
         raise BusyError(
             f"another writer changed {home.uri!r} at the same time, so version {version} was not restored",

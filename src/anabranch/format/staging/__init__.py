@@ -1,4 +1,4 @@
-"""Changes staged on a pinned version: whole versions that only those see who know their id.
+"""Changes staged on a pinned version: complete versions that are found only by their id.
 
 Every recipe takes a version ref and returns another one. The version, its siblings and the ordinary history of the
 home stay as they are until `settle` makes a version the next ordinary one. `VersionRef` is in `home`.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from anabranch.format.staging.schema_notes import *  # noqa: F403
     from anabranch.format.staging.settle_version import *  # noqa: F403
 
-# In this order a name is searched for. The first two do not load Lance, and the others load those before them.
+# The search order of names. The first two do not load Lance, and each of the others loads those before it.
 _MODULES = (
     "manifests",
     "settle_version",

@@ -22,7 +22,7 @@ from anabranch.format.staging.incoming import cast_computed, require_computable
 from anabranch.format.staging.manifests import stage
 from anabranch.format.staging.schema_notes import noted_column_ids, with_id_of, with_ids_of_added, with_metadata_of
 
-# Casts are written under a name of their own, and take the column's name when it is gone.
+# Casts are written under temporary names, and get the column's name when it is free.
 _CAST = "__cast_{}"
 
 
@@ -41,13 +41,13 @@ def add_columns(
 ) -> VersionRef:
     """Stage new columns: expressions of the others, computed for every row, or a schema of columns full of nulls.
 
-    They are nullable, whatever they are computed from, so that rows can still be added without them. `column_ids` are
+    They are always nullable, so that rows can still be added without them. `column_ids` are
     the identities of computed columns that are copies of columns of another version.
     """
     dataset = version_ref.open()
     names = columns.names if isinstance(columns, pa.Schema) else list(columns)
     check_column_names(names)
-    # Existing names are given twice, so that the check for repeated names also finds these.
+    # Existing names are passed as well, so that the check for repeated names also finds these.
     check_column_names([*names, *(n for n in dataset.schema.names if n in names)])
     if isinstance(columns, pa.Schema):
         for field in columns:
@@ -71,7 +71,7 @@ def add_columns(
 
 
 def add_defaults(version_ref: VersionRef, fields: Sequence[pa.Field]) -> VersionRef:
-    """Stage new columns with their defaults in every row. They are nullable, and have no notes yet."""
+    """Stage new columns with their defaults in every row. They are nullable, without notes."""
     expressions = {
         field.name: default_expression(field.metadata[DEFAULT.encode()].decode(), field.type) for field in fields
     }
@@ -143,7 +143,7 @@ def drop_columns(version_ref: VersionRef, paths: Sequence[str]) -> VersionRef:
 
 
 def find_computable(version_ref: VersionRef, expressions: Mapping[str, str]) -> dict[str, str]:
-    """Those of the expressions that Lance can plan on this version: the columns they use are there."""
+    """Return the expressions that Lance can plan on this version because it has their columns."""
     dataset, found = version_ref.open(), {}
     for name, expression in expressions.items():
         try:
@@ -180,7 +180,7 @@ def _check_change(
 def _with_nulls_allowed(version_ref: VersionRef, names: Iterable[str]) -> VersionRef:
     """Stage the table with nulls allowed in these columns, if it must be.
 
-    Lance reads deleted rows to cast them, too, and fails if one has a null where the column takes none now.
+    Lance also casts deleted rows, and fails if one has a null in a column that does not allow it.
     """
     dataset = version_ref.open()
     before = after = FieldTree.of(dataset.lance_schema)
@@ -198,7 +198,7 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
     fragments = dataset.get_fragments()
     if not fragments:
         return _stage_empty(version_ref, dataset, new)
-    # Lance replaces an error of the callback by its own. The original names the column and the value.
+    # Lance replaces an error of the callback. The original error names the column and the value.
     failures: list[Exception] = []
 
     # Without a schema, Lance would call it for the first rows only to find the types, and replace its errors.
@@ -222,7 +222,7 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
 
 
 def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
-    """The tree with a field, already in it, instead of another."""
+    """Return the tree with one of its fields moved to the position of another one."""
     family = tree.family(new)
     moving = [new if field.id == new.id else field for field in tree.fields if field.id in family]
     return tree.without(family).with_new(moving, instead_of=old)
@@ -248,10 +248,10 @@ def check_defaults(schema: pa.Schema, columns: Iterable[str] | None = None) -> N
 
 
 def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[str, InvalidInputError] | None:
-    """The first column whose default cannot be computed from these columns, or gives what the column cannot take."""
+    """Return the first column whose default cannot be computed, or does not fit the column."""
     if not defaults:
         return None
-    # Lance plans over datasets only; this one is never written anywhere.
+    # Lance plans only over datasets. This one is never written.
     dataset = lance.write_dataset(schema.empty_table(), "memory://defaults")
     # One plan for all is much faster on wide tables. They are planned one by one only if that fails, to find the wrong
     # one.
@@ -271,7 +271,7 @@ def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[
 def _check(schema: pa.Schema, name: str, expression: str, planned: pa.DataType) -> None:
     field = schema.field(name).with_metadata({DEFAULT: expression})
     is_time = pa.types.is_timestamp(field.type)
-    # Text and other times are brought into the column's own unit and zone; a number would be a moment of 1970.
+    # Text and other times are converted to the column's unit and zone. A number would be a time in 1970.
     if is_time and (pa.types.is_integer(planned) or pa.types.is_floating(planned)):
         raise SchemaMismatchError(
             f"column {field.name!r} takes {field.type}, and the default is a number",

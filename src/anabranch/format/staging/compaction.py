@@ -1,4 +1,4 @@
-"""Small and half-deleted fragments rewritten as larger ones; rows keep their ids.
+"""Rewrite small and half-deleted fragments as larger ones. Rows keep their ids.
 
 `compact` stages a version. `compact_bases` writes the next version of a dataset without commits, and keeps tiers and
 regions: fragments are merged with others of their base only, and stay there. Lance's own compaction merges across bases
@@ -33,13 +33,13 @@ TARGET_ROWS = 1 << 20
 
 
 def compact(version_ref: VersionRef, *, target_rows_per_fragment: int = TARGET_ROWS) -> VersionRef:
-    """Stage the same rows in fewer fragments, with all indices built again. With nothing to do, stage nothing."""
+    """Stage the same rows in fewer fragments, with all indices built again. Stage nothing if there is nothing to do."""
     tasks = plan_compaction(version_ref, target_rows_per_fragment=target_rows_per_fragment)
     return stage_rewritten(version_ref, [rewrite_fragments(version_ref, task) for task in tasks])
 
 
 def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = TARGET_ROWS) -> tuple[bytes, ...]:
-    """Return the tasks of a compaction, which any machine that reaches the table can do; none if nothing is to gain."""
+    """Return the tasks of a compaction, if it is useful. Any machine that reaches the table can run a task."""
     if target_rows_per_fragment < 1:
         raise InvalidInputError(
             f"a fragment cannot have {target_rows_per_fragment} rows", hint="ask for 1 or more rows per fragment"
@@ -53,7 +53,7 @@ def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = 
 
 
 def rewrite_fragments(version_ref: VersionRef, task: bytes) -> bytes:
-    """Do a task: write the rows of its fragments as new ones, which are not visible yet. Return what was written."""
+    """Run a task: write the rows of its fragments as new ones, which are not visible yet. Return the new fragments."""
     with version_ref.home.errors():
         done = pickle.loads(task).execute(version_ref.open())  # noqa: S301 - our own, from plan_compaction
         return pickle.dumps(done)
@@ -66,7 +66,7 @@ def stage_rewritten(version_ref: VersionRef, rewritten: Sequence[bytes]) -> Vers
     """
     if not rewritten:
         return version_ref
-    # Lance's type stubs know other names than the results have.
+    # The results have other names than Lance's type stubs.
     done: list[Any] = [pickle.loads(result) for result in rewritten]  # noqa: S301 - our own
     groups = [lance.LanceOperation.RewriteGroup(result.original_fragments, result.new_fragments) for result in done]
     return rebuild_indices(stage(version_ref.open(), version_ref, lance.LanceOperation.Rewrite(groups, [])))
@@ -77,7 +77,7 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport:
-    """How many fragments became how many."""
+    """The number of fragments before and after a compaction."""
 
     version: int
     fragments_removed: int
@@ -87,15 +87,15 @@ class CompactReport:
 def compact_bases(home: Home, *, target_rows: int = TARGET_ROWS) -> CompactReport:
     """Merge small fragments and drop deleted rows, base by base.
 
-    What a branch or clone merely inherits is rewritten into its own root: the base that it comes from belongs to
-    another home. Inherited indices are copied first, as Lance would make them unreadable.
+    Files that a branch or clone inherits are rewritten into its own root, because their base belongs to another home.
+    Inherited indices are copied first, as Lance would make them unreadable.
     """
     for _ in range(_ATTEMPTS):
         try:
             with home.errors():
                 return _compact(home, home.open(), target_rows)
         except BusyError:
-            continue  # no version names what was written
+            continue  # no version names the written files
     raise BusyError(f"others keep writing to {home.uri!r}", hint="try again when they are done")
 
 
@@ -119,7 +119,7 @@ def _compact(home: Home, dataset: lance.LanceDataset, target_rows: int) -> Compa
 
 
 def _writable(home: Home, bases: Iterable[BasePath]) -> dict[int, BasePath]:
-    """The bases this home may write to, its own root not among them."""
+    """Return the bases that this home may write to, without its own root."""
     found = {}
     for base in bases:
         try:
@@ -132,7 +132,7 @@ def _writable(home: Home, bases: Iterable[BasePath]) -> dict[int, BasePath]:
 
 
 def _split_by_base(task: Any, writable: Mapping[int, BasePath]) -> list[tuple[BasePath | None, CompactionTask]]:
-    """One task for each base, without those that have nothing to merge or drop; None is the own root."""
+    """Return a task for each base that has fragments to merge or rows to drop. None is the own root."""
     whole = json.loads(task.json())
     parts: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
     for fragment in whole["task"]["fragments"]:
@@ -144,14 +144,13 @@ def _split_by_base(task: Any, writable: Mapping[int, BasePath]) -> list[tuple[Ba
             task.from_json(json.dumps({**whole, "task": {**whole["task"], "fragments": fragments}})),
         )
         for base_id, fragments in parts.items()
-        # Lance planned the task for several bases together. What is left of it in one base may be a single whole
-        # fragment.
+        # Lance planned the task for several bases together. In one base, only a single whole fragment may be left.
         if len(fragments) > 1 or fragments[0].get("deletion_file")
     ]
 
 
 def _put_in_base(home: Home, result: Any, target: BasePath | None, copier: DataFileCopier) -> Any:
-    """Carry what Lance wrote into the own root over to the base; nothing points to it yet."""
+    """Move the files that Lance wrote from the own root to the base. No version names them yet."""
     if target is None:
         return result
     written = json.loads(result.json())

@@ -18,7 +18,7 @@ from anabranch.errors import InvalidExpressionError
 from anabranch.format.arguments import listed_columns
 from anabranch.hints import closest, suggest
 
-# How Lance reports that computing failed, as opposed to reading.
+# Messages of Lance about a failed computation, as opposed to a failed read.
 COMPUTING = re.compile(
     r"Arrow error|LanceError\(Arrow\)|Cast error|Divide by zero|Overflow|is not implemented"
     r"|applying filter expression|Execution error: Execution error: (?!.*(?:LanceError|object|IO))",
@@ -32,18 +32,17 @@ _NOT_CODE = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 
-# Lance overflows its stack, which ends the process, where some 700 such operations are on top of each other.
+# Lance overflows its stack, which ends the process, at about 700 nested operations of this kind.
 _MOST_ARITHMETIC = 400
 # An operator between two operands. The minus of a negative number follows another operator and is not counted.
 _ARITHMETIC = re.compile(r"(?<=[\w)\]])\s*[-+*/%|&^]")
 
 
 def enclosed(expression: str) -> str:
-    """Translate an expression of a user for Lance, as one operand in parentheses. Every one must pass through here.
+    """Translate an expression of a user for Lance, as one operand in parentheses. Use this for every expression.
 
-    Refuse an expression that leaves the parentheses, or would end the process. Lance puts it behind
-    `SELECT 1 FROM t WHERE` and ignores what else it finds there: without the parentheses `id > 5 LIMIT 1` would
-    delete every row above 5.
+    Refuse an expression that leaves the parentheses, or would end the process. Lance parses it after `SELECT 1 FROM t
+    WHERE` and ignores further clauses: without the parentheses `id > 5 LIMIT 1` would delete every row above 5.
     """
     if not isinstance(expression, str):
         is_number = isinstance(expression, int | float | Decimal) and not isinstance(expression, bool)
@@ -61,7 +60,7 @@ def enclosed(expression: str) -> str:
 
 
 def _require_balanced(expression: str) -> None:
-    """Refuse a parenthesis closed before it was opened: Lance would stop reading there, or pair it with ours."""
+    """Refuse a closing parenthesis without an opening one: Lance would stop there, or pair it with ours."""
     depth = 0
     for character in _NOT_CODE.sub(" ", expression):
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -72,7 +71,7 @@ def _require_balanced(expression: str) -> None:
 
 
 def quoted_column(name: str) -> str:
-    """A column's name as an expression."""
+    """Return the name of a column as an expression."""
     if "`" in name:
         raise InvalidExpressionError(
             f"column {name!r} has a backtick in its name, which SQL cannot express", hint="rename the column first"
@@ -87,7 +86,7 @@ def check_predicate(dataset: lance.LanceDataset, predicate: str) -> None:
 
 
 def computed_types(dataset: lance.LanceDataset, expressions: Mapping[str, str]) -> pa.Schema:
-    """The types that expressions give, each under its column's name; refuse those that Lance cannot plan."""
+    """Return the types of expressions by column name. Refuse expressions that Lance cannot plan."""
     try:
         return _plan(dataset, expressions)  # all at once: planning takes long where there are many columns
     except InvalidExpressionError:
@@ -98,19 +97,19 @@ def computed_types(dataset: lance.LanceDataset, expressions: Mapping[str, str]) 
 def _plan(dataset: lance.LanceDataset, expressions: Mapping[str, str]) -> pa.Schema:
     with expression_errors(dataset, *expressions.values()):
         columns = {name: enclosed(expression) for name, expression in expressions.items()}
-        # Lance does not scan for constants alone, so the row ids are asked for, too.
+        # Lance does not scan for constants alone, so request the row ids, too.
         planned = dataset.scanner(columns=columns, with_row_id=True).projected_schema
     return pa.schema([planned.field(name) for name in expressions])
 
 
 @contextmanager
 def expression_errors(dataset: lance.LanceDataset, *expressions: str) -> Iterator[None]:
-    """Raise what Lance finds wrong with expressions as an error that quotes them."""
-    said = ", ".join(map(repr, expressions))
+    """Translate errors of Lance about expressions into errors that quote them."""
+    listed = ", ".join(map(repr, expressions))
     try:
         yield
     except (ValueError, RuntimeError) as err:
-        prefix = f"expression {said} does not work"
+        prefix = f"expression {listed} does not work"
         if unknown := find_unknown_column(str(err), expressions, columns=lambda: dataset.schema.names, prefix=prefix):
             raise unknown from None
         # Lance's messages end with a position in its Rust source, which means nothing to a user.
@@ -125,7 +124,7 @@ def expression_errors(dataset: lance.LanceDataset, *expressions: str) -> Iterato
 _CALL = re.compile(r"(?<![\w$@.])(ceil|floor|substr|substring|trim)(?=\s*\()", re.IGNORECASE)
 # Another call of this kind. `date_part` is the same function.
 _EXTRACT = re.compile(r"(?<![\w$@.])extract\s*\(\s*([a-z]+)\s+from(?!\w)", re.IGNORECASE)
-# Types that Lance has under another name. One with a length is left alone: Lance would ignore the length.
+# Types with another name in Lance. A type with a length is not translated: Lance would ignore the length.
 _TYPE = re.compile(r"((?<![\w$@.])as\s+|::\s*)(varchar|text|real|numeric)(?![\w$@])(?!\s*\(\s*\d+\s*\))", re.IGNORECASE)
 _TYPES = {"varchar": "string", "text": "string", "real": "float", "numeric": "decimal"}
 
@@ -142,7 +141,7 @@ _TEXT_WITH = re.compile(
     r'Received literal Utf8\("(.*?)"\) and could not convert to literal of type \'(Date|Timestamp)?'
 )
 
-# Nor does it compare a number with a fraction with decimals, or with whole numbers.
+# It does not compare a float with decimals or with whole numbers either.
 _NUMBER_WITH = re.compile(
     r"Received literal Float64\(([0-9.]+)\) and could not convert to literal of type '(?:Decimal128\((\d+), (\d+)\))?"
 )
@@ -154,8 +153,7 @@ _NOT_COMPARED = re.compile(
 def to_lance_dialect(expression: str) -> str:
     """Translate an expression: quoted columns, and functions and types that Lance has under another name.
 
-    The translation of a translated expression is the same expression. What this function does not know is left to
-    Lance, which refuses it.
+    The translation of a translated expression is the same expression. Lance refuses the rest that is not supported.
     """
     parts: list[str] = []
     end = 0
@@ -194,7 +192,7 @@ def _translate_code(code: str) -> str:
 
 
 def hint_for(complaint: str) -> str:
-    """Return what to write instead of an expression that Lance refused with a complaint."""
+    """Return the hint for an expression that Lance refused with a message."""
     if number := _NUMBER_WITH.search(complaint):
         return _hint_for_number(*number.groups())
     found = _TEXT_WITH.search(complaint)
@@ -214,19 +212,19 @@ def _hint_for_number(number: str, precision: str | None, scale: str | None) -> s
     return f"write the number as a decimal: CAST('{number}' AS DECIMAL({int(precision) + more}, {int(scale) + more}))"
 
 
-def complaint_in(said: str) -> str:
-    """Return what Lance finds wrong with an expression in the words of a user, without the names of its parts."""
-    if text := _NOT_COMPARED.search(said):
+def complaint_in(error: str) -> str:
+    """Return Lance's message about an expression in terms of the user, without internal names."""
+    if text := _NOT_COMPARED.search(error):
         what = f"the text '{text[1]}'" if "literal Utf8" in text[0] else f"the number {text[1]}"
         return f"{what} is not of the type {text[2]}"
-    said = re.sub(r"^dataset '[^']*': |\bInvalid user input: |\bError resolving filter expression .*?\): ", "", said)
-    return said.replace(" SQL in lance", " SQL")
+    error = re.sub(r"^dataset '[^']*': |\bInvalid user input: |\bError resolving filter expression .*?\): ", "", error)
+    return error.replace(" SQL in lance", " SQL")
 
 
 def find_unknown_column(
     message: str, expressions: Sequence[str], *, columns: Callable[[], Sequence[str]], prefix: str
 ) -> InvalidExpressionError | None:
-    """Read Lance's message about a column that does not exist; return an error that names it, and those that exist.
+    """Read Lance's message about an unknown column. Return an error that names it and the existing columns.
 
     The message quotes the expression first, which may contain anything, so the last match counts.
     """
@@ -260,7 +258,7 @@ _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanose
 
 
 def default_expression(expression: str, kind: pa.DataType) -> str:
-    """The expression in a column's own type, where that differs from what SQL gives only in how exact a time is."""
+    """Return the expression in the column's own type, if SQL's type differs only in the precision of a time."""
     if not pa.types.is_timestamp(kind):
         return expression
     # `arrow_cast` expects a type as Rust prints it, so the zone is an Option.
@@ -269,7 +267,7 @@ def default_expression(expression: str, kind: pa.DataType) -> str:
 
 
 def find_default(field: pa.Field, *, columns: Sequence[str]) -> Callable[[int], pa.Array] | None:
-    """How to compute a column's default for a number of rows; None if it has none, or one that needs other columns.
+    """Return the function that computes a column's default for some rows. None if it has none or needs columns.
 
     Refuse a default with a name in double quotes that is not one of the columns: a version that took such a name for
     text may have recorded it, and null instead of that text would be wrong.
@@ -297,7 +295,7 @@ def find_default(field: pa.Field, *, columns: Sequence[str]) -> Callable[[int], 
 
 
 def _compute(expression: str, rows: int) -> pa.Array:
-    # Lance computes over rows of a dataset only; this one is never written anywhere.
+    # Lance computes only over rows of a dataset. This one is never written.
     scratch = lance.write_dataset(pa.table({_ROW: np.zeros(rows, dtype=np.int8)}), "memory://defaults")
     with expression_errors(scratch, expression):
         found = scratch.to_table(columns={_ROW: _ROW, _VALUE: enclosed(expression)})

@@ -1,4 +1,4 @@
-"""A dataset's columns with the field ids that tie them to their data files.
+"""The columns of a dataset, with the field ids by which data files name them.
 
 Schemas made from Arrow number their fields again and would tie columns to other data; a changed schema is always made
 from the stored fields, each as the protobuf message that Lance keeps.
@@ -17,7 +17,7 @@ from anabranch.format.arguments import unknown_column
 from anabranch.format.layout.manifest import NO_PARENT
 from anabranch.format.layout.messages import Field
 
-# What Lance itself calls things in rows.
+# The names of Lance's own columns in rows.
 RESERVED = frozenset(
     {
         "_rowid",
@@ -61,7 +61,7 @@ class StoredField:
         return self.parent == NO_PARENT
 
     def write(self) -> bytes:
-        """The message with our values; whatever else it holds (encodings, metadata, key marks) is kept."""
+        """Return the message with our values. Its other fields (encodings, metadata, key marks) are kept."""
         found = Field.parse(self.message, _WHAT)
         found.name, found.id, found.parent_id, found.nullable = self.name, self.id, self.parent, self.nullable
         return found.SerializeToString()
@@ -95,11 +95,11 @@ class FieldTree:
         return made
 
     def describe(self) -> list[list[object]]:
-        """Return what makes two schemas the same to their data files: ids, names, types, nullability."""
+        """Return the values that schemas of the same data files have in common: ids, names, types, nullability."""
         return [[field.id, field.parent, field.name, field.kind, field.nullable] for field in self.fields]
 
     def find(self, path: str) -> StoredField | None:
-        """Find a field by its dotted path; a top-level name may hold dots itself."""
+        """Find a field by its dotted path. A top-level name may contain dots itself."""
         top = next((f for f in self.fields if f.is_top_level and f.name == path), None)
         if top is not None or "." not in path:
             return top
@@ -117,7 +117,7 @@ class FieldTree:
         return field
 
     def family(self, field: StoredField) -> frozenset[int]:
-        """The ids of a field and of all below it."""
+        """Return the ids of a field and of all fields below it."""
         # Parents come before their children, so that one pass finds all levels.
         ids = {field.id}
         for candidate in self.fields:
@@ -126,7 +126,7 @@ class FieldTree:
         return frozenset(ids)
 
     def families(self) -> dict[str, frozenset[int]]:
-        """The ids of each top-level field and of all below it, by its name."""
+        """Return the ids of each top-level field and of all fields below it, by its name."""
         owners = {field.id: field.id for field in self.fields if field.is_top_level}
         members: dict[int, list[int]] = {owner: [owner] for owner in owners}
         for field in self.fields:
@@ -143,7 +143,7 @@ class FieldTree:
         return replace(self, fields=tuple(f for f in self.fields if f.id not in gone))
 
     def with_new(self, fields: Iterable[StoredField], *, instead_of: StoredField | None = None) -> "FieldTree":
-        """Add fields at the end, or instead of another one and of all below it."""
+        """Add fields at the end, or replace a field and all fields below it."""
         new = tuple(fields)
         if instead_of is None:
             return replace(self, fields=self.fields + new)
@@ -164,7 +164,7 @@ def _read_tree(messages: tuple[bytes, ...], metadata: str) -> FieldTree:
 
 
 def new_fields(schema: pa.Schema, *, first_id: int) -> tuple[StoredField, ...]:
-    """The fields of an Arrow schema, numbered from an id that no data file uses."""
+    """Return the fields of an Arrow schema, numbered from an id that no data file uses."""
 
     def shift(number: int) -> int:
         return number if number == NO_PARENT else number + first_id
@@ -176,13 +176,13 @@ def new_fields(schema: pa.Schema, *, first_id: int) -> tuple[StoredField, ...]:
 
 
 def family_ids(schema: LanceSchema, names: Sequence[str]) -> list[int]:
-    """The ids of top-level columns and of all below them."""
+    """Return the ids of top-level columns and of all fields below them."""
     tree = FieldTree.of(schema)
     return sorted(i for field in tree.top_level() if field.name in names for i in tree.family(field))
 
 
 def check_column_names(names: Sequence[str]) -> None:
-    """Refuse names that Lance cannot hold, or keeps for itself."""
+    """Refuse names that Lance does not support, or reserves."""
     if not names:
         raise InvalidInputError("there are no columns", hint="give at least one")
     for name in names:
@@ -191,7 +191,7 @@ def check_column_names(names: Sequence[str]) -> None:
             raise InvalidNameError(
                 f"column name {name!r} is empty or holds '.' or a backtick", hint="use another name, such as 'amount'"
             )
-        if "\0" in name:  # where Arrow ends a name that it hands on
+        if "\0" in name:  # Arrow cuts names at this character
             raise InvalidNameError(f"column name {name!r} holds a null character", hint="remove it")
         if name in RESERVED:
             raise InvalidNameError(f"column name {name!r} is Lance's own", hint="choose another name")
@@ -200,7 +200,7 @@ def check_column_names(names: Sequence[str]) -> None:
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Refuse columns whose name or type Lance cannot hold."""
+    """Refuse columns with a name or type that Lance does not support."""
     check_column_names(schema.names)
     for field in schema:
         try:

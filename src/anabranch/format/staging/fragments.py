@@ -1,4 +1,4 @@
-"""Data files written before they are visible, then staged: append and overwrite."""
+"""Write data files that are not visible yet, then stage them: append and overwrite."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ _ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What data files were written against.
+    """The schema, format and location for which data files were written.
 
     Lance takes fragments on any version and then reads nulls, wrong columns or missing files, so all three must agree.
     """
@@ -57,7 +57,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFragment:
-    """The original metadata of data files that no version holds yet; it may be staged on several versions."""
+    """The original metadata of data files that no version has yet. It may be staged on several versions."""
 
     metadata: str
     rows: int
@@ -73,9 +73,9 @@ class WrittenFragment:
 
 
 def require_files(version_ref: VersionRef, fragments: Sequence[WrittenFragment]) -> None:
-    """Refuse data files that are gone: others wrote them, maybe long ago, and garbage may have been collected since."""
+    """Refuse missing data files: another process may have written them long ago, and gc may have removed them."""
     files = [file for written in fragments for file in json.loads(written.metadata)["files"]]
-    # What is in another base is never collected.
+    # Files in other bases are never collected.
     paths = [
         f"{version_ref.home.folder}/data/{file['path']}".lstrip("/") for file in files if file.get("base_id") is None
     ]
@@ -89,7 +89,7 @@ def require_files(version_ref: VersionRef, fragments: Sequence[WrittenFragment])
 def write_fragments(version_ref: VersionRef, data: Any, *, for_overwrite: bool = False) -> tuple[WrittenFragment, ...]:
     """Write rows as data files of the pinned home.
 
-    For an overwrite the rows bring their own schema; otherwise they are made to fit the pinned one.
+    For an overwrite the rows have their own schema. Otherwise they are converted to the pinned one.
     """
     dataset = version_ref.open()
     rows = read_rows(data) if for_overwrite else fit_rows(data, dataset.schema)
@@ -119,7 +119,7 @@ def write_rows(version_ref: VersionRef, dataset: lance.LanceDataset, rows: Rows)
 def _write_file(
     version_ref: VersionRef, dataset: lance.LanceDataset, schema: pa.Schema, columns: Sequence[pa.Array]
 ) -> FragmentMetadata | None:
-    """Write plain columns as one data file, as Lance would; None if the table has an old format."""
+    """Write plain columns as one data file, in Lance's form. Return None if the table has an old format."""
     major, minor = map(int, str(dataset.data_storage_version).split("."))
     if (major, minor) < _FIRST_FORMAT:
         return None
@@ -164,7 +164,7 @@ def require_same_fields(
     *,
     fields: LanceSchema | None = None,
 ) -> None:
-    """Refuse data files that were not written for this version or one like it, in its fields or in others."""
+    """Refuse data files that were not written for this version or one with the same fields, or the given ones."""
     expected = fingerprint(version_ref, dataset, dataset.lance_schema if fields is None else fields)
     for fragment in fragments:
         found = fragment.fingerprint
@@ -206,14 +206,14 @@ def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, 
 
 
 def append(version_ref: VersionRef, data: Any) -> VersionRef:
-    """Stage rows after those that are there; without any, return the same version."""
+    """Stage rows after the existing ones. Without rows, return the same version."""
     return append_fragments(version_ref, write_fragments(version_ref, data))
 
 
 def overwrite_fragments(
     version_ref: VersionRef, fragments: Sequence[WrittenFragment], *, schema: pa.Schema, is_another_table: bool = False
 ) -> VersionRef:
-    """Stage a table that holds these fragments and nothing else, without indices.
+    """Stage a table that has only these fragments, without indices.
 
     The columns keep the identity of those with the same names, unless the rows are those of another table.
     """
@@ -229,7 +229,7 @@ def overwrite_fragments(
 
 
 def overwrite(version_ref: VersionRef, data: Any, *, is_another_table: bool = False) -> VersionRef:
-    """Stage a table that holds these rows and nothing else, with the schema of the data. Row ids are new."""
+    """Stage a table that has only these rows, with the schema of the data. Row ids are new."""
     reader = as_reader(data)
     schema = reader.schema
     check_columns(schema)
@@ -238,7 +238,7 @@ def overwrite(version_ref: VersionRef, data: Any, *, is_another_table: bool = Fa
 
 
 def has_same_fields(one: VersionRef, other: VersionRef) -> bool:
-    """Whether two versions have the same columns: ids, names, types, and which may be null."""
+    """Return whether two versions have the same columns: ids, names, types, and nullability."""
     if one == other:
         return True
     fields, others = (FieldTree.of(version_ref.open().lance_schema).describe() for version_ref in (one, other))
@@ -246,12 +246,12 @@ def has_same_fields(one: VersionRef, other: VersionRef) -> bool:
 
 
 def as_metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
-    """Return the fragments as Lance has them."""
+    """Return the fragments as Lance's metadata."""
     return [FragmentMetadata.from_json(fragment.metadata) for fragment in fragments]
 
 
 def fingerprint(version_ref: VersionRef, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
-    """What files written now for a version are written against."""
+    """Return the fingerprint of files that are written now for a version."""
     # All three decide where a file is searched: files in a dataset root are in its `data` folder, others directly in
     # the base.
     bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
@@ -270,7 +270,7 @@ def _digest(value: object) -> str:
 
 
 class FragmentOutline(NamedTuple):
-    """What a fragment is made of: data files with their fields, the deletion file, and overlays.
+    """The parts of a fragment: data files with their fields, the deletion file, and overlays.
 
     It does not have the id of the fragment, which may differ between two branches. Names of files are never used again.
     """
@@ -290,12 +290,12 @@ class FragmentOutline(NamedTuple):
         return cls(files, deletion, json.dumps(fragment.to_json()["overlays"]) if fragment.overlays else "")
 
 
-# What a version records of a fragment beyond its files: on another version Lance sets it again.
+# Values that a version records of a fragment beyond its files. On another version Lance sets them again.
 _GIVEN_BY_THE_VERSION = ("row_id_meta", "created_at_version_meta", "last_updated_at_version_meta")
 
 
 def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragment, ...] | None:
-    """The fragments that appends added since `before`, as they were written; None if more than that was done.
+    """Return the fragments that appends added since `before`, as they were written. None after other changes.
 
     `after` may be in a fork of the home that `before` is of.
     """
@@ -324,9 +324,9 @@ def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragmen
 
 
 def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDataset) -> bool:
-    """Whether each step from one version to the other was an append.
+    """Return whether each step from one version to the other was an append.
 
-    The fragments do not show it: an upsert of new keys, or an overwrite of nothing, leaves just what an append does.
+    The fragments do not show it: an upsert of new keys, or an overwrite of an empty table, adds the same fragments.
     """
     version = after.version
     # Staged versions form a chain by their read versions. The chain ends at an ordinary version.
@@ -341,7 +341,7 @@ def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDatas
 
 
 def as_new_fragment(fragment: Mapping[str, Any]) -> dict[str, Any]:
-    """A fragment as it was before a version took it in."""
+    """Return a fragment as it was before it was added to a version."""
     return {**fragment, "id": 0, **dict.fromkeys(_GIVEN_BY_THE_VERSION)}
 
 

@@ -1,4 +1,4 @@
-"""Rows that come in, made to fit the columns they go to, or refused by name."""
+"""Convert incoming rows to the columns of a table, or refuse them with the name of the column."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ _BYTES = 16
 
 
 def aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, with those columns copied at which Lance would panic: decimals that begin between 16-byte borders.
+    """Return the batch with copies of the columns that make Lance panic: decimals that are not aligned to 16 bytes.
 
-    Spark and other senders of Arrow's stream format keep borders of 8 bytes only.
+    Spark and other senders of Arrow's stream format align to 8 bytes only.
     """
     for number, column in enumerate(batch.columns):
         if _has_decimals(column.type) and any(b is not None and b.address % _BYTES for b in column.buffers()):
-            copied = pa.concat_arrays([column, column.slice(0, 0)])  # of one array alone it would make no copy
+            copied = pa.concat_arrays([column, column.slice(0, 0)])  # a single array would not be copied
             batch = batch.set_column(number, batch.schema.field(number), copied)
     return batch
 
@@ -72,7 +72,7 @@ def as_reader(data: Any, schema: pa.Schema | None = None) -> pa.RecordBatchReade
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows to be read once, in batches of one schema."""
+    """Rows that can be read once, in batches of one schema."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -102,16 +102,16 @@ class Rows:
 
 
 def read_rows(data: Any) -> Rows:
-    """Rows in the schema they come with."""
+    """Return rows in their own schema."""
     reader = as_reader(data)
     return Rows(schema=reader.schema, batches=iter(reader))
 
 
 def fit_rows(data: Any, schema: pa.Schema, *, columns: Sequence[str] | None = None) -> Rows:
-    """Bring rows into the order and the types of a schema.
+    """Convert rows to the order and the types of a schema.
 
-    Columns that are missing get their default, or become null. Types are widened where no value changes, and narrowed
-    only between integers whose values fit. `columns` asks for some of the schema's columns only; others are dropped.
+    Columns that are missing get their default, or become null. Types are widened if no value changes, and narrowed only
+    between integers whose values fit. With `columns`, only these columns of the schema are returned.
     """
     reader = as_reader(data, schema)
     _require_known(reader.schema, schema)
@@ -122,14 +122,14 @@ def fit_rows(data: Any, schema: pa.Schema, *, columns: Sequence[str] | None = No
 
 
 def require_columns(schema: pa.Schema, names: Sequence[str]) -> None:
-    """Refuse a column that is not there."""
+    """Refuse a missing column."""
     for name in names:
         if name not in schema.names:
             raise unknown_column(name, schema.names)
 
 
 def cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
-    """Cast without changing a value, and refuse nulls where the column has none."""
+    """Cast without changing a value. Refuse nulls if the column does not allow them."""
     if is_blob_type(field.type) and _is_bytes(values.type):
         values = to_blobs(values, field.type)
     if values.type != field.type:
@@ -154,7 +154,7 @@ def _before_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return values in a type from which Arrow casts to the given one."""
     plain = _plain_type(kind)
     if isinstance(values, pa.DictionaryArray):
-        # Only the distinct values, as Arrow does not take views of text by index. Polars has these in its categories.
+        # Cast only the distinct values: Arrow does not select views of text by index, which categories of Polars have.
         return pa.DictionaryArray.from_arrays(values.indices, pc.cast(values.dictionary, plain))
     if plain != kind:
         return pc.cast(values, plain).dictionary_encode()
@@ -165,7 +165,7 @@ def _before_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def cast_computed(values: pa.Array, field: pa.Field) -> pa.Array:
-    """Cast what an expression gave: arithmetic widens its numbers, so they may be narrowed again."""
+    """Cast the result of an expression. Arithmetic widens numbers, so they may be narrowed again."""
     given, kind = values.type, field.type
     if given != kind and _is_number(given) and _is_number(kind) and not _is_castable(given, kind):
         try:
@@ -179,7 +179,7 @@ def cast_computed(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def require_computable(found: pa.DataType, field: pa.Field) -> None:
-    """Refuse an expression whose type the column cannot take, before it is computed."""
+    """Refuse an expression whose type does not fit the column, before it is computed."""
     if not (_is_castable(found, field.type) or (_is_number(found) and _is_number(field.type))):
         raise _mismatch(field, found)
 
@@ -222,13 +222,13 @@ def _mismatch(field: pa.Field, found: pa.DataType) -> SchemaMismatchError:
 
 
 def _is_castable(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether values of one type may be taken as another; their values are checked when they are cast."""
+    """Return whether one type may be cast to another. Single values are checked by the cast."""
     # A column of nulls only, such as one of an empty file, fits every type.
     if found == expected or pa.types.is_null(found):
         return True
     if is_blob_type(expected):
         return _is_bytes(found)
-    # A dictionary is a way to store values: pandas and polars write categories so.
+    # A dictionary is only an encoding of values: pandas and polars use it for categories.
     if pa.types.is_dictionary(found) or pa.types.is_dictionary(expected):
         return _is_castable(_plain_type(found), _plain_type(expected))
     if is_list(found) and is_list(expected):
@@ -264,8 +264,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-# What may be given for what, if each value fits. Text is not read as numbers, and a float does not become an integer:
-# both would hide mistakes in the data.
+# The allowed casts, if each value fits. Text is not read as numbers, and a float does not become an integer: both would
+# hide mistakes in the data.
 _FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...] = (
     (pa.types.is_integer, pa.types.is_integer),
     (pa.types.is_integer, pa.types.is_floating),

@@ -1,4 +1,4 @@
-"""Indices built on a pinned version and staged with it, and those that are built when rows come."""
+"""Indices that are built on a pinned version and staged with it, or built when the table gets rows."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class IndexKind(StrEnum):
 
     @property
     def is_vector(self) -> bool:
-        """Whether it is an index of vectors."""
+        """Whether this is an index of vectors."""
         return self.value.startswith("ivf_")
 
 
@@ -89,13 +89,13 @@ def index(
     name: str | None = None,
     vector: VectorOptions | None = None,
 ) -> VersionRef:
-    """Stage an index over all rows, instead of one of the same name (`{column}_idx` by default)."""
+    """Stage an index over all rows. It replaces an index of the same name (`{column}_idx` by default)."""
     dataset = version_ref.open()
     if vector is not None and not kind.is_vector:
         raise InvalidInputError(f"an index of kind {kind.value} has no vector options", hint="leave them out")
     check_columns([column], dataset.schema.names)
     if not dataset.count_rows():
-        # Lance takes some kinds of empty index, and they cover no row that comes later.
+        # Lance accepts some kinds of empty indices, but they do not cover later rows.
         raise InvalidInputError(f"{version_ref.home.uri!r} holds no rows to index", hint="add rows first")
     chosen = name or f"{column}_idx"
     # Refused before the index is built, which may take long.
@@ -112,7 +112,7 @@ def index(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexInfo:
-    """One index of a version. Rows it does not cover are found all the same, by reading them.
+    """One index of a version. Rows that it does not cover are found by reading them.
 
     `kind` is an `IndexKind`, or Lance's name in lower case if the kind is unknown; `metric` is of vector indices only.
     """
@@ -125,7 +125,7 @@ class IndexInfo:
 
 
 def list_indices(version_ref: VersionRef) -> list[IndexInfo]:
-    """Return the indices of a version, also those that are wanted. These cover no rows."""
+    """Return the indices of a version, including wanted ones, which cover no rows."""
     built = [
         IndexInfo(
             name=found.name,
@@ -168,7 +168,7 @@ def drop_index(version_ref: VersionRef, name: str) -> VersionRef:
 
 
 def rebuild_indices(version_ref: VersionRef) -> VersionRef:
-    """Stage every index again, as it was made, over all rows, and build those that are wanted."""
+    """Build every index again with its options over all rows, and build the wanted ones. Stage the result."""
     dataset = version_ref.open()
     described = [IndexRecipe.read(dataset, description) for description in dataset.describe_indices()]
     return build_wanted(build_indices(version_ref, described))
@@ -188,7 +188,7 @@ def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
 
 
 def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
-    """Stage indices over all rows, instead of those of the same names.
+    """Stage indices over all rows. They replace those of the same names.
 
     Without rows, or without vectors to learn from, an index is noted as wanted.
     """
@@ -218,12 +218,12 @@ def _replace(
     built: Sequence[Index] = (),
     wanted: "Sequence[IndexRecipe]" = (),
 ) -> VersionRef:
-    """Stage indices that were just built or are wanted, instead of all that have these names."""
+    """Stage indices that were just built or are wanted. They replace all indices of these names."""
     old = _segments(dataset, names)
     if built or old:
         version_ref = stage(dataset, version_ref, lance.LanceOperation.CreateIndex(list(built), old))
     others = [recipe for recipe in read_wanted(version_ref.schema) if recipe.name not in names]
-    # In one order, so that notes that did not change are not staged again.
+    # Sorted, so that unchanged notes are not staged again.
     return _set_wanted(version_ref, sorted([*others, *wanted], key=lambda recipe: recipe.name))
 
 
@@ -240,7 +240,7 @@ def build_wanted(version_ref: VersionRef) -> VersionRef:
 
 
 def keep_indices(staged: VersionRef, *, of: VersionRef, names: Mapping[str, str] | None = None) -> VersionRef:
-    """Stage the indices of an older version that the new rows or types of a column removed.
+    """Stage the indices of an older version that an overwrite or a new type of a column removed.
 
     `names` are the new names of columns. An index is not kept if its column is gone, or if its kind does not fit the
     new type of the column.
@@ -250,7 +250,7 @@ def keep_indices(staged: VersionRef, *, of: VersionRef, names: Mapping[str, str]
         return staged
     after, tree = read_recipes(staged), FieldTree.of(staged.open_to_read().lance_schema)
     for name, recipe in before.items():
-        # A nested column goes with the top-level one that holds it.
+        # A nested column belongs to its top-level column.
         top, dot, path = recipe.column.partition(".")
         column = f"{(names or {}).get(top, top)}{dot}{path}"
         if name not in after and tree.find(column) is not None:
@@ -260,7 +260,7 @@ def keep_indices(staged: VersionRef, *, of: VersionRef, names: Mapping[str, str]
 
 
 def require_rebuildable(dataset: lance.LanceDataset) -> None:
-    """Refuse a version with an index that we could not make again."""
+    """Refuse a version with an index that cannot be built again."""
     for description in dataset.describe_indices():
         IndexRecipe.read(dataset, description)
 
@@ -328,7 +328,7 @@ class IndexRecipe:
                 # An index of words is built in pieces, which no query can read before they are merged.
                 if kind is IndexKind.INVERTED:
                     built = dataset.merge_existing_index_segments([built])
-        # What pylance raises if the kind does not fit the type of the column.
+        # The errors of pylance if the kind does not fit the type of the column.
         except (KeyError, TypeError) as err:
             raise SchemaMismatchError(
                 f"column {self.column!r} cannot have an index of kind {kind.value}: {' '.join(map(str, err.args))}",
@@ -346,7 +346,7 @@ class IndexRecipe:
 
 
 def _letters(kind: str) -> str:
-    """Return the name of a kind as it compares: Lance spells some of them without `_`."""
+    """Return the name of a kind for comparison: Lance spells some kinds without `_`."""
     return kind.lower().replace("_", "")
 
 
@@ -358,7 +358,7 @@ class _NothingToLearnError(InvalidInputError):
 
 
 def _with_numbers(dataset: lance.LanceDataset, column: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Choose the numbers for product quantization that are not given. Lance chooses those of the other kinds only."""
+    """Choose the numbers for product quantization that are not given. For other kinds, Lance chooses them."""
     rows, kind = dataset.count_rows(), dataset.schema.field(column).type
     length = kind.list_size if pa.types.is_fixed_size_list(kind) else 1
     chosen = {
@@ -371,7 +371,7 @@ def _with_numbers(dataset: lance.LanceDataset, column: str, arguments: Mapping[s
 
 
 def _segments(dataset: lance.LanceDataset, names: Sequence[str]) -> list[Index]:
-    """All parts of the indices of these names, in the form in which Lance takes what to remove."""
+    """Return all parts of the indices of these names, in Lance's form for removals."""
     return [
         Index(
             uuid=segment.uuid,
@@ -388,9 +388,10 @@ def _segments(dataset: lance.LanceDataset, names: Sequence[str]) -> list[Index]:
     ]
 
 
-# Wanted indices belong to a table but could not be built yet, because Lance builds none over no rows. Each of them is
-# noted with its column, so that it follows a rename and goes with the column. The note of a nested column is with the
-# top-level one, and has the rest of the path. The first commit that brings rows builds the index and removes the note.
+# Wanted indices belong to a table but could not be built yet, because Lance builds no index without rows. Each of them
+# is noted with its column, so that it follows a rename and goes with the column. The note of a nested column is with
+# the top-level one, and has the rest of the path. The first commit that brings rows builds the index and removes the
+# note.
 
 
 def read_wanted(schema: pa.Schema) -> list[IndexRecipe]:
@@ -427,7 +428,7 @@ def _text(value: object) -> str:
 
 
 def _set_wanted(version_ref: VersionRef, wanted: Sequence[IndexRecipe]) -> VersionRef:
-    """Stage the notes of the wanted indices, instead of those that exist."""
+    """Stage the notes of the wanted indices. They replace all earlier ones."""
     schema = version_ref.schema
     notes: dict[str, str | None] = {_top_level(found.column, schema): None for found in read_wanted(schema)}
     documents: dict[str, list[dict[str, Any]]] = {}

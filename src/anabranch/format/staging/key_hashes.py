@@ -1,4 +1,4 @@
-"""Keys compared by their hashes, in bounded memory: keys of new rows are too many to hold them all.
+"""Compare keys by their hashes in bounded memory: new rows may have too many keys for the memory.
 
 Hashes find the few rows that may have equal keys. These rows are read again and compared by value.
 """
@@ -51,14 +51,14 @@ class KeyRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundKeys:
-    """How many keys were found, and one of them."""
+    """The number of keys that were found, and one of them."""
 
     count: int
     example: dict[str, Any]
 
 
 def find_repeated(rows: KeyRows, *, hashes_per_pass: int = _HASHES_PER_PASS) -> FoundKeys | None:
-    """Find keys that more than one row has; refuse a key with a null in it."""
+    """Find keys that several rows have. Refuse a key with a null."""
     count, example = 0, None
     for hashes in _passes(rows, hashes_per_pass):
         repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
@@ -115,7 +115,7 @@ def _passes(rows: KeyRows, hashes_per_pass: int) -> Iterator[_Words]:
 
 
 def _shared_hashes(hashes: _Words, others: KeyRows) -> _Words:
-    """Find which of the sorted hashes other rows have."""
+    """Find the sorted hashes that other rows also have."""
     if not len(hashes):
         return hashes
     # A table by the first bits of a hash answers most lookups at the cost of one access to memory.

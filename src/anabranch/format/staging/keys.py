@@ -1,4 +1,4 @@
-"""Rows found by key: upsert, and the check for keys that are there already."""
+"""Find rows by key: upsert, and the check for keys that exist already."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from anabranch.format.staging.rows import Addresses, RowsChanged, give_ids, repl
 
 
 def are_surely_unique(rows: pa.Table) -> bool:
-    """Whether all rows differ; False may mean that a closer check is needed.
+    """Return whether all rows certainly differ. If False, a full check is needed.
 
     A hash table of ten million numbers takes most of a gigabyte; numbers that are sorted already take nothing.
     """
@@ -42,7 +42,7 @@ def are_surely_unique(rows: pa.Table) -> bool:
 
 def _numbers(chunk: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     wide = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[chunk.type.bit_width]
-    # Which number means a value does not matter here, as long as it is always the same.
+    # The codes need not be sorted: equal values only need equal codes.
     found: np.ndarray[tuple[int], np.dtype[np.int64]] = chunk.view(wide).to_numpy()
     return found
 
@@ -50,14 +50,14 @@ def _numbers(chunk: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
 _POSITION = "__position"
 # Keys are matched in slices of the table, each large enough to make up for setting up a join.
 _SLICE_ROWS = 1 << 20
-# Up to this number, keys are given to Lance as a list in the filter of the scan.
+# Up to this number, keys are passed to Lance as a list in the filter of the scan.
 _LISTED_KEYS = 500
 
 
 def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChanged:
-    """Stage rows that replace those of the same key, which keep their row ids, and are added where there is none.
+    """Stage an upsert: rows replace those with the same key and keep their row ids, and other rows are added.
 
-    Columns that the data does not bring keep their values in replaced rows and are null in added ones.
+    Columns that the data lacks keep their values in replaced rows and are null in added ones.
     """
     dataset = version_ref.open()
     given = _read_given(dataset, data, keys)
@@ -82,9 +82,9 @@ def upsert(version_ref: VersionRef, data: Any, keys: Sequence[str]) -> RowsChang
 def find_existing_keys(
     version_ref: VersionRef, data: Any, keys: Sequence[str], *, beyond: VersionRef | None = None
 ) -> pa.Table:
-    """Find which keys of the data are in the table; refuse data that repeats a key or leaves it null.
+    """Find the keys of the data that exist in the table. Refuse data with a repeated or null key.
 
-    Where it is known that none of them is in another version, only the rows `beyond` it are read.
+    If it is known that another version has none of them, only the rows `beyond` that version are read.
     """
     dataset = version_ref.open()
     given = _read_given(dataset, data, keys).select(keys)
@@ -103,10 +103,10 @@ def read_given_keys(version_ref: VersionRef, data: pa.Table, keys: Sequence[str]
 def find_taken_keys(
     version_ref: VersionRef, rows: KeyRows, keys: Sequence[str], *, beyond: VersionRef | None = None
 ) -> FoundKeys | None:
-    """Find which keys of rows are in the table, as `find_existing_keys` does, for any number of rows.
+    """Find the keys of rows that exist in the table, like `find_existing_keys`, for any number of rows.
 
-    Few keys are given to Lance, which may have an index on them. Many are compared by their hashes, which takes
-    memory for neither side.
+    Few keys are passed to Lance, which may have an index on them. Many keys are compared by their hashes, in bounded
+    memory.
     """
     if rows.count <= _LISTED_KEYS:
         if not rows.count:
@@ -127,7 +127,7 @@ def find_taken_keys(
 
 
 def refuse_repeated(rows: KeyRows) -> None:
-    """Refuse rows of which two have the same key, or whose key has nulls."""
+    """Refuse rows with a repeated key, or with nulls in the key."""
     repeated = find_repeated(rows)
     if repeated is not None:
         raise _repeated_keys(repeated.count, repeated.example)
@@ -135,7 +135,7 @@ def refuse_repeated(rows: KeyRows) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Matched:
-    """Which of the given rows were found, and where; in the order of their addresses."""
+    """The given rows that were found, with their addresses, sorted by address."""
 
     positions: pa.Array
     row_ids: Addresses
@@ -143,14 +143,14 @@ class _Matched:
 
 
 def copy_upserted(version_ref: VersionRef, data: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return a copy of rows to upsert later, in those columns of the table that the data brings."""
+    """Return a copy of rows to upsert later, in the columns of the table that the data has."""
     given = _read_given(version_ref.open(), data, keys)
     _require_unique(given.select(keys))
     return copy_rows(given, given.schema)
 
 
 def _read_given(dataset: lance.LanceDataset, data: Any, keys: Sequence[str]) -> pa.Table:
-    """The data's columns in the table's order and types, with keys that are neither missing nor null."""
+    """Return the data's columns in the table's order and types. Refuse missing or null keys."""
     schema = dataset.schema
     if not keys:
         raise InvalidInputError("no key columns were named", hint="name at least one")
@@ -190,7 +190,7 @@ def _repeated_keys(count: int, example: Mapping[str, Any]) -> KeyConflictError:
 
 
 def _unshared(dataset: lance.LanceDataset, other: lance.LanceDataset) -> list[lance.LanceFragment]:
-    """The fragments that another version does not have with the same rows."""
+    """Return the fragments that another version does not have with the same rows."""
     # A fragment is its files: different versions may give different ones the same id.
     known = {FragmentOutline.of(fragment.metadata) for fragment in other.get_fragments()}
     return [found for found in dataset.get_fragments() if FragmentOutline.of(found.metadata) not in known]
@@ -242,7 +242,7 @@ _NO_IDS = pa.array([], pa.uint64())
 
 
 def _prefilter(given: pa.Table, keys: Sequence[str]) -> str | None:
-    """A condition that all wanted rows meet, so that Lance can use an index, or at least leave out the others."""
+    """Return a condition that all wanted rows meet, so that Lance can use an index or skip other rows."""
     listed = [(name, _literals(given.column(name))) for name in keys]
     # Column by column, so rows with other combinations of these values pass too. The join removes them.
     terms = [f"{quoted_column(name)} IN ({', '.join(found)})" for name, found in listed if found]
@@ -250,7 +250,7 @@ def _prefilter(given: pa.Table, keys: Sequence[str]) -> str | None:
 
 
 def _literals(column: pa.ChunkedArray) -> list[str]:
-    """A few values as SQL writes them; none if they are many, or of a type that SQL might read differently."""
+    """Return a few values as SQL literals. Return none if there are many, or if SQL may read their type differently."""
     if len(pc.unique(column.slice(0, 2 * _LISTED_KEYS))) > _LISTED_KEYS:
         return []  # before all of them are hashed
     values = pc.unique(column)
@@ -279,7 +279,7 @@ def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _missing_values(
     version_ref: VersionRef, dataset: lance.LanceDataset, matched: _Matched, missing: Sequence[str]
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Return the values of the matched rows in the columns that the data does not bring."""
+    """Return the values of the matched rows in the columns that the data lacks."""
     found: dict[str, pa.Array | pa.ChunkedArray] = {}
     if len(matched.row_ids):
         blobs = [name for name in missing if name in version_ref.blob_columns]

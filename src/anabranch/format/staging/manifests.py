@@ -1,4 +1,4 @@
-"""The manifests of a home, of its staged and its ordinary versions, and the properties of those that we made.
+"""The manifests of the staged and ordinary versions of a home, and the properties of versions that Anabranch made.
 
 The transaction of each ordinary version of ours has properties that name the version it shows. A version without them
 was made by an external writer.
@@ -101,7 +101,7 @@ def get_manifest(home: Home, version: int) -> Manifest:
 
 def newest_version(home: Home) -> int:
     """Return the number of the newest ordinary version, from the names of the files: it may be damaged."""
-    # Lance cannot open a table whose newest manifest is damaged, so it is not asked.
+    # Lance is not used, because it cannot open a table whose newest manifest is damaged.
     folder = f"{home.folder}/_versions".lstrip("/")
     names = (manifest_of_path(info.path) for info in home.store().list_files(folder))
     return max((name.version for name in names if name is not None and not is_staged(name.version)), default=0)
@@ -140,11 +140,11 @@ def is_damaged(home: Home, number: int) -> bool:
 def replace_damaged(home: Home, number: int, shown: int) -> bool:
     """Replace an ordinary manifest that a power loss cut off; return whether there was one.
 
-    Live writers only link complete files, so no writer is about to finish it. It becomes a version without a change on
-    the one before it, by whichever process, so that a concurrent writer that builds on it loses nothing. Where that one
-    is gone too, it shows the version `shown`.
+    Writers only link complete files, so no writer will finish it. Any process may replace it by an unchanged copy of
+    the version before it, so that a concurrent writer that builds on it loses nothing. If that version is missing, too,
+    it shows the version `shown`.
     """
-    # Not at the top, because it loads Lance: to find out which versions are ours does not need that.
+    # Not at the top, because it loads Lance, which is not needed to recognize our own versions.
     from anabranch.format.layout.next_manifest import settled_manifest
 
     store, path = home.store(), home.manifest_path(number)
@@ -185,7 +185,7 @@ def rebuild_staged(home: Home, version: int) -> bool:
         return False
     name = home.manifest_path(number)
     home.store().put(home.manifest_path(version), with_version(home.store().get(name), version, name=name))
-    # This process may have kept what it read of the damaged file, and handles on it.
+    # This process may have cached contents of the damaged file, and handles on it.
     home.forget()
     return True
 
@@ -217,7 +217,7 @@ def restored_version(home: Home, version: int) -> int | None:
 
 
 def versions_shown_by(home: Home, number: int) -> tuple[int, ...]:
-    """Return the ids under which the state of an ordinary version may have been published, those to read first."""
+    """Return the ids under which the state of an ordinary version may have been published, best first."""
     data = home.store().find(home.manifest_path(number))
     if data is None:
         return ()
@@ -247,7 +247,7 @@ def list_external_versions(home: Home, *, since: int, until: int | None = None) 
         except NotFoundError:
             continue  # Collected. It was not the newest; if it was external, the next one is too.
         except DamagedFileError:
-            continue  # The writer cannot be found out from it, and no reader can open it.
+            continue  # It does not show its writer, and no reader can open it.
         if not stamp:
             found.add(version)
         else:
@@ -270,7 +270,7 @@ def alone(opened: "lance.LanceDataset") -> "lance.LanceDataset":
 
 
 def find_transaction(home: Home, opened: "lance.LanceDataset", version: int) -> "lance.Transaction | None":
-    """Return the transaction that made a version; None if it has none, or one that Lance cannot show."""
+    """Return the transaction that made a version. None if it has none, or if Lance cannot show it."""
     with home.errors():
         try:
             return alone(opened).read_transaction(version)
@@ -287,7 +287,7 @@ class Origin:
 
 
 def find_origin(home: Home, opened: "lance.LanceDataset") -> Origin | None:
-    """Where an opened version came from if it was made by branching, else None."""
+    """Return the origin of an opened version if it was made by branching, else None."""
     import lance  # `status` needs this module for external writes, and must not load Lance
 
     transaction = find_transaction(home, opened, opened.version)
@@ -299,7 +299,7 @@ def find_origin(home: Home, opened: "lance.LanceDataset") -> Origin | None:
 
 
 def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
-    """Create a dataset without rows, ready for staging; all that a raw reader can see before the first settle."""
+    """Create a dataset without rows, for staging. Plain readers see only this before the first settle."""
     if home.branch is not None:
         raise InvalidInputError(
             f"a dataset cannot be created on the branch {home.branch!r}", hint="create it at the root, then fork"
@@ -345,13 +345,13 @@ def stage(
 
 def stage_rows(base: "lance.LanceDataset", version_ref: VersionRef, change: "ChangedRows") -> VersionRef | None:
     """Put the manifest of a version with changed rows, outside the history; None if only Lance can write it."""
-    # Not at the top, because it loads Lance: to find out which versions are ours does not need that.
+    # Not at the top, because it loads Lance, which is not needed to recognize our own versions.
     from anabranch.format.layout.next_manifest import staged_manifest
 
     home = version_ref.home
     before = find_manifest(home, version_ref.version)
     if before is None:
-        return None  # Lance explains it: the version is gone, or the manifests have the names of an old release
+        return None  # Lance raises the error: the version is missing, or the manifests have the names of an old release
     # Like the ids that Lance gives: from the upper half of 64 bits, and never given again.
     version = 1 << 63 | secrets.randbits(63)
     made = staged_manifest(before.parts, change, read_version=version_ref.version, version=version, uuid=str(uuid4()))

@@ -1,4 +1,4 @@
-"""Rows that are deleted, updated or replaced, found by a predicate or by their addresses."""
+"""Delete, update or replace rows, found by a predicate or by their addresses."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ _NOWHERE: Addresses = np.empty(0, dtype=np.uint64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsChanged:
-    """The new version, and how many rows the step touched. Without any, it is the old version."""
+    """The new version and the number of changed rows. Without changes, it is the old version."""
 
     version_ref: VersionRef
     inserted: int = 0
@@ -52,7 +52,7 @@ class RowsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBatch:
-    """Rows in the schema of their table, instead of those at the addresses; with `row_ids`, under these ids."""
+    """Rows in the schema of their table that replace those at the addresses. With `row_ids`, they have these ids."""
 
     rows: pa.Table | None
     addresses: Addresses = field(default_factory=lambda: _NOWHERE)
@@ -114,8 +114,8 @@ def replace_rows(
 ) -> RowsChanged:
     """Stage the table with rows replaced, added and removed, all of them named by their addresses.
 
-    Batches whose rows have ids must come before those whose rows are new. What it costs does not depend on the rows
-    that stay. `changed_columns` are those in which rows may differ from the rows that they replace, all by default.
+    Batches whose rows have ids must come before those whose rows are new. The cost does not depend on unchanged rows.
+    `changed_columns` are those in which rows may differ from the rows that they replace, all by default.
     """
     dataset = version_ref.open()
     row_ids: list[Addresses] = []
@@ -139,7 +139,7 @@ def replace_rows(
 def write_moved_rows(
     version_ref: VersionRef, batches: Iterable[tuple[pa.RecordBatch, Addresses]]
 ) -> tuple[WrittenFragment, ...]:
-    """Write rows in the schema of the table as data files, in which they keep the row ids that come with them."""
+    """Write rows in the schema of the table as data files. They keep their row ids."""
     dataset = version_ref.open()
     row_ids: list[Addresses] = []
 
@@ -156,9 +156,9 @@ def write_moved_rows(
 def replace_written(
     version_ref: VersionRef, *, addresses: Addresses, moved: Sequence[WrittenFragment], fresh: Sequence[WrittenFragment]
 ) -> VersionRef:
-    """Stage the table without the rows at these addresses and with rows that are written already.
+    """Stage the table without the rows at these addresses, and with rows that were written before.
 
-    `moved` rows bring their ids with them, `fresh` ones are new.
+    `moved` rows keep their ids, `fresh` rows are new.
     """
     dataset = version_ref.open()
     require_same_fields(version_ref, dataset, [*moved, *fresh])
@@ -167,7 +167,7 @@ def replace_written(
 
 
 def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> None:
-    """Refuse addresses of one version that do not name the same rows in another, or rows that it no longer has."""
+    """Refuse addresses of one version that name other or deleted rows in another version."""
     if read == now or not len(addresses):
         return
     before = {fragment.fragment_id: fragment for fragment in read.open().get_fragments()}
@@ -202,9 +202,9 @@ def _changed_rows() -> WriteConflictError:
 
 
 def give_ids(dataset: lance.LanceDataset, written: Sequence[FragmentMetadata], row_ids: Addresses) -> int:
-    """Give the first of the written rows these ids, in this order, and return their number.
+    """Assign these ids to the first written rows, in this order. Return their number.
 
-    Lance gives the others new ones, and all of them if the dataset has no stable row ids.
+    Lance assigns new ids to the others, or to all rows if the dataset has no stable row ids.
     """
     at = 0
     for fragment in written if dataset.has_stable_row_ids else ():
@@ -216,7 +216,7 @@ def give_ids(dataset: lance.LanceDataset, written: Sequence[FragmentMetadata], r
 
 
 def delete_rows(version_ref: VersionRef, addresses: Addresses, *, predicate: str = _BY_ADDRESS) -> RowsChanged:
-    """Stage the table without the rows at these addresses; the predicate is only noted in the transaction."""
+    """Stage the table without the rows at these addresses. The predicate is only recorded in the transaction."""
     if not len(addresses):
         return RowsChanged(version_ref=version_ref)
     dataset = version_ref.open()
@@ -235,7 +235,7 @@ def replace_at(
     addresses: Addresses,
     changed_columns: Sequence[str] | None = None,
 ) -> RowsChanged:
-    """Stage written rows, of which the first `moved` were at one of the addresses, instead of all rows there.
+    """Stage written rows instead of all rows at the addresses. The first `moved` rows were at these addresses.
 
     If no other rows are written, indices on columns that did not change still cover all rows.
     """
@@ -276,7 +276,7 @@ def join_addresses(parts: Sequence[Addresses]) -> Addresses:
 def _cut(
     version_ref: VersionRef, dataset: lance.LanceDataset, addresses: Addresses
 ) -> tuple[list[FragmentMetadata], list[int]]:
-    """Mark rows as deleted: the fragments that still hold some, and the ids of those that hold none."""
+    """Mark rows as deleted. Return the fragments with remaining rows, and the ids of those without."""
     if not len(addresses):
         return [], []
     ordered = np.sort(addresses)

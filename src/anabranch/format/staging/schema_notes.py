@@ -1,4 +1,4 @@
-"""What is noted beside a table and its columns, in the metadata of the Arrow schema; no data is written for it.
+"""The notes of a table and its columns, in the metadata of the Arrow schema. No data is written for them.
 
 One of the notes is the identity of a column, which renames, new types and rewritten files do not change. A column of a
 new table is identified by its Lance field id and its name. This alone is not enough later on: Lance uses the id of a
@@ -38,8 +38,8 @@ Notes = Mapping[str, str | None]
 DESCRIPTION = "anabranch:description"
 # The identity of a column.
 COLUMN_ID = "anabranch:column-id"
-# Noted in the virtual base of a merge, which is never published: the column takes no nulls, but has them where the
-# bases disagree.
+# A note in the virtual base of a merge, which is never published: the column does not allow nulls, but has them where
+# the bases disagree.
 NOT_NULL = "anabranch:not-null"
 # The indices of a column that could not be built yet.
 WANTED_INDICES = "anabranch:wanted-indices"
@@ -54,7 +54,7 @@ _RESERVED = (b"lance", b"ARROW:", b"PARQUET:", b"pandas", *(x.encode() for x in 
 
 
 def annotate(version_ref: VersionRef, notes: Notes, *, columns: Mapping[str, Notes]) -> VersionRef:
-    """Stage other metadata of the table and of top-level columns; what is not named stays. The rows are as before."""
+    """Stage changed metadata of the table and of top-level columns. Other metadata and the rows do not change."""
     dataset = version_ref.open()
     before = FieldTree.of(dataset.lance_schema)
     after = replace(before, metadata=_table_metadata(before.metadata, notes))
@@ -90,7 +90,7 @@ def _kept_notes(before: Mapping[bytes, bytes] | None, after: Mapping[bytes, byte
 
 
 def with_metadata_of(field: StoredField, other: StoredField) -> StoredField:
-    """A field with what is noted of another one, but for what belongs to that one's type."""
+    """Return a field with the notes of another one, except those that belong to the other's type."""
     return _written(field, {k: v for k, v in _read(other).items() if not k.startswith(_TIED_TO_THE_TYPE)})
 
 

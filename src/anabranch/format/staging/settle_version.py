@@ -1,7 +1,7 @@
 """Settle: put a staged version as the next ordinary one of its home.
 
-The put is a compare-and-set. If the number is taken, the properties of the version there show whether it is ours, and
-the next number is tried, or an external writer made it.
+The put is a compare-and-set. If the number is taken, the properties of that version show whether it is ours: then the
+next number is tried. Otherwise an external writer made it.
 
 `fork` makes a version, staged ones too, the first ordinary one of a new branch.
 """
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from anabranch.format.layout.next_manifest import SettledManifest
 
 
-# The ordinary versions that staged ones became; staged ids are never used again, so this cannot go stale.
+# The ordinary versions of staged ones. Staged ids are never used again, so this cannot become outdated.
 _SETTLED: BoundedCache[HomeKey, int] = new_home_cache(limit=4096)
-# The newest ordinary version of a home that this process knows of. It is read again before it is built on.
+# The newest known ordinary version of a home. It is read again before it is built on.
 _NEWEST: BoundedCache[HomeKey, int] = new_home_cache(limit=4096)
 
 
@@ -111,12 +111,12 @@ def prepare_settle(
 
     Raise ExternalWriteError if an external writer made a version after the expected head.
     """
-    # Not at the top, because it loads Lance: to find out which versions are ours does not need that.
+    # Not at the top, because it loads Lance, which is not needed to recognize our own versions.
     from anabranch.format.layout.next_manifest import settled_manifest
 
     before = _find_newest(home, version, at_least=expected_head)
     if version in (before.version, before.shown):
-        # Nothing will be put that would show whether this is the newest version, so it is listed.
+        # No put will test whether this is the newest version, so list the versions.
         _forget_newest(home)
         before = _find_newest(home, version, at_least=expected_head)
     # The usual case needs no further read: the newest version is the expected one, or the one of ours after it.
@@ -141,7 +141,7 @@ def prepare_settle(
         base = find_manifest(home, before.shown)
     made = settled_manifest(
         before.parts,
-        # What the version before shows; that one itself if it is not ours, or its source is gone.
+        # The version that the one before shows, or that one itself if it is not ours or its source is missing.
         before.parts if base is None else base.parts,
         staged.parts,
         properties=properties,
@@ -154,16 +154,16 @@ def prepare_settle(
 def link(prepared: PreparedSettle, *, is_current: Callable[[], bool] = lambda: True) -> PreparedSettle | None:
     """Put a prepared version, and prepare it again for the next number if one of our own versions took its number.
 
-    Raise ExternalWriteError if an external writer took it; nothing of theirs is touched. Where others of ours settled
-    since the expected head, `is_current` is asked first: None is returned if the version is not the published one any
-    more, because a slow writer would put an older state on top of a newer one.
+    Raise ExternalWriteError if an external writer took it, whose version is not changed. If others of ours settled
+    since the expected head, `is_current` is called first. Return None if the version is no longer the published one: a
+    slow writer would put an older state on top of a newer one.
     """
     while prepared.made is not None:
         if prepared.between and not is_current():
             return None
         if put_once(prepared.home.store(), prepared.home.manifest_path(prepared.number), prepared.made.data):
             break
-        # The number is taken, so the newest version that this process knows of is out of date.
+        # The number is taken, so the newest known version is out of date.
         _forget_newest(prepared.home)
         prepared = prepare_settle(
             prepared.home, prepared.version, expected_head=prepared.expected_head, stamp=prepared.properties
@@ -200,7 +200,7 @@ def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, 
 
 
 def settle_by_force(home: Home, version: int) -> PreparedSettle:
-    """Settle and set aside all external versions up to now; they stay in the history."""
+    """Settle, and set aside all external versions up to now. They stay in the history."""
     head = newest_version(home)
     return settle(home, version, expected_head=head, stamp={SET_ASIDE: str(head)})
 
@@ -208,7 +208,7 @@ def settle_by_force(home: Home, version: int) -> PreparedSettle:
 def settled_head(home: Home, *, published: int, since: int) -> int:
     """Return the newest ordinary version that has only versions of ours behind it, back to `since`.
 
-    Where this process settled the published version, that is the version it made, and nothing is read.
+    If this process settled the published version, return the version that it made. Nothing is read.
     """
     if (settled := _SETTLED.find((home, published))) is not None:
         return settled
@@ -219,13 +219,13 @@ def settled_head(home: Home, *, published: int, since: int) -> int:
 
 
 def staged_at(home: Home, version: int) -> int:
-    """Return when a version was written, in microseconds, by the clock of its writer."""
+    """Return the time when a version was written, in microseconds, by the clock of its writer."""
     written = get_manifest(home, version).parts.message.timestamp
     return written.seconds * 1_000_000 + written.nanos // 1_000
 
 
 def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple[str, ...]:
-    """Return the files below the dataset's root that a version added to the home's newest ordinary one and are gone.
+    """Return the missing files below the dataset's root that a version added to the home's newest ordinary one.
 
     Native cleanup removes files that no ordinary version names.
     """
@@ -247,7 +247,7 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
 
 
 def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
-    """Read the newest ordinary version. Start at the newest that this process knows of, where that is still there.
+    """Read the newest ordinary version. Start at the newest known version, if it still exists.
 
     Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
     """
@@ -279,10 +279,10 @@ def _list_files(folder: str, storage_options: Mapping[str, str]) -> tuple[str, .
 
 
 def fork(source: VersionRef, branch: str) -> Home:
-    """Make a Lance branch that starts at the pinned version; no data is copied.
+    """Make a Lance branch that starts at the pinned version. No data is copied.
 
-    Use a name that no other process uses at the same time: of two forks of one name Lance may mix the halves. That is
-    noticed afterwards and raised.
+    Use a name that no other process uses at the same time: Lance may mix the halves of two forks of one name. This is
+    detected afterwards and raised.
     """
     # Not at the top: a settle does not need them.
     from anabranch.format.refs.branches import clone_version, put_branch, read_parent

@@ -1,4 +1,4 @@
-"""Check commit objects: each that is named anywhere must exist, be intact, and equal the copy in its log entry.
+"""Check commit objects: each commit that is named must exist, be intact, and equal the copy in its log entry.
 
 A damaged commit object is rebuilt from the log entry that published it, and from the full maps of other commits. A lost
 log entry is rebuilt from the commit that it published, if nothing else can have changed with it.
@@ -100,7 +100,7 @@ class Rebuilder:
             full_map = self._full_map(record, self._stored_map(commit_id))
             if full_map is None:
                 return None
-        # The log does not have the mark of a collected commit, but the record of the collection does.
+        # The log does not record that a commit was collected. The record of the collection does.
         collected = find_record(self._repo_store.config, commit_id)
         mark = {} if collected is None else {"collected_at": collected.at}
         return documents.dump({**codec.encode_commit(record, full_map), **mark})
@@ -237,7 +237,7 @@ def _made_as(repo_store: RepoStore, after: LogEntry, number: int) -> CommitRecor
 
 
 def _find_entry(checked: CheckedLog, number: int) -> LogEntry | None:
-    """Return an entry of a branch if it is intact and belongs to its log."""
+    """Return an entry of a branch if it is intact and belongs to this log."""
     data = checked.log.find(number) if number > 0 else None
     entry = None if data is None else checked.decode_own(data, number)
     return entry if isinstance(entry, LogEntry) else None

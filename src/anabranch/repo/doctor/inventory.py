@@ -1,4 +1,4 @@
-"""What doctor reads: the numbered logs, and the inventory of a scan.
+"""The numbered logs that doctor reads, and the inventory of a scan.
 
 The inventory has the facts about logs, commits and table states that the checks compare. It keeps a few values of each
 commit, not the commits themselves, so its size does not grow with the number of tables in each commit.
@@ -26,7 +26,7 @@ from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.refs.tags import TagInfo, decode_tag
 from anabranch.storage import documents, in_parallel
 
-# Of an entry of another log, doctor reads only the number.
+# In entries of other logs, doctor reads only the number.
 Entry = LogEntry | TagInfo | int
 
 
@@ -194,7 +194,7 @@ class Inventory:
         self._hidden: dict[str, set[TableKey]] = {}
 
     def add_damaged_newest(self, entry: DamagedNewest) -> None:
-        """Remember a damaged newest entry. Its remedy can be chosen after all commits have been read."""
+        """Add a damaged newest entry. Its remedy is chosen after all commits have been read."""
         with self._lock:
             self.damaged_newest.append(entry)
 
@@ -316,24 +316,24 @@ def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Ca
     The commits are read again only if a table is damaged.
     """
     found = list(cases)
-    damaged = frozenset(place for case in found for place in case.placements)
-    # The usual case. To find the refs and commits of a table state means to read every commit again.
+    damaged = frozenset(placement for case in found for placement in case.placements)
+    # The usual case. Otherwise every commit must be read again, to find the refs and commits of table states.
     if not damaged:
         return found
-    keys = frozenset(TableKey.parse(key) for place in damaged for key in inventory.uses[place].tables)
+    keys = frozenset(TableKey.parse(key) for placement in damaged for key in inventory.uses[placement].tables)
     refs: dict[Placement, set[str]] = defaultdict(set)
     for name, record in _iter_refs(repo_store, inventory):
-        for place in _placements(repo_store, record, keys) & damaged:
-            refs[place].add(name)
+        for placement in _placements(repo_store, record, keys) & damaged:
+            refs[placement].add(name)
     commits = _find_commits(repo_store, sorted(inventory.commits), keys, damaged)
     affected = []
     for case in found:
         if not case.placements:
             affected.append(case)
             continue
-        tables = tuple(sorted({key for place in case.placements for key in inventory.uses[place].tables}))
-        names = tuple(sorted({name for place in case.placements for name in refs[place]}))
-        ids = tuple(sorted({commit_id for place in case.placements for commit_id in commits[place]}))
+        tables = tuple(sorted({key for placement in case.placements for key in inventory.uses[placement].tables}))
+        names = tuple(sorted({name for placement in case.placements for name in refs[placement]}))
+        ids = tuple(sorted({commit_id for placement in case.placements for commit_id in commits[placement]}))
         # A table state that no ref and no commit has was collected after the logs were read.
         if inventory.broken or names or ids:
             affected.append(replace(case, tables=tables, refs=names, commits=ids))
@@ -353,9 +353,9 @@ def _find_commits(
         return _placements(repo_store, record, keys) & damaged if record.collected_at is None else frozenset()
 
     commits: dict[Placement, set[str]] = defaultdict(set)
-    for commit_id, places in zip(commit_ids, in_parallel(find_damaged, commit_ids), strict=True):
-        for place in places:
-            commits[place].add(commit_id)
+    for commit_id, found_placements in zip(commit_ids, in_parallel(find_damaged, commit_ids), strict=True):
+        for placement in found_placements:
+            commits[placement].add(commit_id)
     return commits
 
 

@@ -124,14 +124,14 @@ def _list(checked: CheckedLog) -> _Listed:
 def _scan_entry(
     repo_store: RepoStore, inventory: Inventory, checked: CheckedLog, number: int, newest: int
 ) -> Case | _Timed | None:
-    """Read one entry into the inventory. Return its time, or what is wrong with it."""
+    """Read one entry into the inventory. Return its time, or the case of its damage."""
     data = checked.log.find(number)
     if data is None:
         problem = f"entry {number} of {checked.label} is missing"
         return _lost_entry(repo_store, checked, number, newest, kind=FindingKind.LOG_GAP, problem=problem)
     try:
         entry = checked.decode(data, number)
-    # Before CorruptError, of which it is a kind: an entry of a newer release is intact and must not be rebuilt.
+    # Handled before its base class CorruptError: an entry of a newer release is intact and must not be rebuilt.
     except UnsupportedFormatError as err:
         return Case(
             kind=FindingKind.NEWER_FORMAT,
@@ -167,7 +167,7 @@ def _lost_entry(
 
     A repair may rebuild the entry, but never remove it: it is the commit point of its commit.
     """
-    # The copy first: it is exact, while an entry that is rebuilt from its neighbours lacks what only it recorded.
+    # Prefer the copy, which is exact. An entry that is rebuilt from its neighbours lacks the facts that only it had.
     data = checked.find_copy(number)
     if data is None and checked.branch is not None:
         data = rebuild_entry(repo_store, checked, number)
@@ -330,7 +330,8 @@ def _undo_rename(repo_store: RepoStore, head: LogEntry) -> bool:
 
     def verify(_: LogEntry) -> None:
         # The rename may still be in progress. It puts the tombstone of the old name first, and reads the new name
-        # then. This does it the other way round, so that at least one of the two sees the other and rolls back.
+        # then. This function does both in the opposite order, so that at least one of the two sees the other and rolls
+        # back.
         if is_finished():
             raise BusyError(f"the rename to '{head.branch}' has just finished", hint="nothing is left to repair")
         refuse_in_use(repo_store, head.branch)

@@ -78,7 +78,7 @@ class _Scan:
         self._inventory = Inventory(tables)
 
     def run(self) -> list[Case]:
-        """Return everything that is wrong. The order of the steps matters: see the comments."""
+        """Return all problems. The order of the steps matters: see the comments."""
         # Read the history tables before the logs: then the logs can only be ahead of them.
         inventory = self._inventory
         stored = read_stored_history(self._config)
@@ -94,14 +94,14 @@ class _Scan:
         ]
         are_logs_whole = not any(case.severity is Severity.ERROR for case in cases)
         cases += self._check_tables()
-        damaged = {place for case in cases for place in case.placements}
+        damaged = {placement for case in cases for placement in case.placements}
         homes = list(diagnose_homes(self._repo_store, inventory, damaged))
         if are_logs_whole:
             cases += diagnose_history(self._repo_store, inventory, stored)
         cases += diagnose_leases(self._config)
         cases += diagnose_records(self._config)
         cases += diagnose_names(self._config, unknown)
-        # Check the homes again: a writer that has just published may have settled them in between.
+        # Check the homes again: a writer may have settled them since its commit was read.
         still = set(diagnose_homes(self._repo_store, inventory, damaged)) if homes else set()
         cases += [case for case in homes if case in still]
         # Repair the mark of the repository last: its presence means that the repository is complete.
@@ -118,8 +118,8 @@ class _Scan:
     def _check_tables(self) -> list[Case]:
         """Check every table state in the inventory, one dataset at a time."""
         by_dataset: dict[str, dict[Placement, Use]] = defaultdict(dict)
-        for place, use in self._inventory.uses.items():
-            by_dataset[place.dataset][place] = use
+        for placement, use in self._inventory.uses.items():
+            by_dataset[placement.dataset][placement] = use
         # A report without findings would mislead, unless damaged commits may have the table.
         known = {key for use in self._inventory.uses.values() for key in use.tables}
         for key in sorted(self._tables or ()):
@@ -137,9 +137,9 @@ class _Scan:
             gone |= gone_here
         cases += self._lost_bases(stale, gone)
         if self._rows:
-            damaged = {place for case in cases for place in case.placements}
+            damaged = {placement for case in cases for placement in case.placements}
             # Rows of damaged states cannot be read, and the finding about their files is the cause.
-            readable = {place: use for place, use in self._inventory.uses.items() if place not in damaged}
+            readable = {placement: use for placement, use in self._inventory.uses.items() if placement not in damaged}
             cases += diagnose_rows(self._config, readable)
         return cases
 
@@ -147,7 +147,7 @@ class _Scan:
         """Yield one finding for all stale bases and one for all missing ones: each has one cause and one remedy."""
         root = self._config.root
         if stale:
-            homes = sorted({f"{TABLES}/{place.dataset}/tree/{place.home}" for place in stale})
+            homes = sorted({f"{TABLES}/{placement.dataset}/tree/{placement.home}" for placement in stale})
             yield Case(
                 kind=FindingKind.STALE_BASE,
                 subject=homes[0],

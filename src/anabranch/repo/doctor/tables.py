@@ -51,7 +51,7 @@ def check_dataset(
     """
     try:
         root = config.dataset_root(dataset)
-        for home in {place.home for place in uses}:
+        for home in {placement.home for placement in uses}:
             refuse_links(root.root, *root.on(home).folders)
     # Doctor does not follow links either: a repository from an untrusted source could name files outside of it.
     except LinkError as err:
@@ -73,7 +73,7 @@ class _Check:
         self._root = root
         self._dataset = dataset
         self._uses = uses
-        self._homes = {place.home for place in uses}
+        self._homes = {placement.home for placement in uses}
         self._files = files
         self.stale: dict[Placement, str] = {}
         self.gone: dict[Placement, str] = {}
@@ -95,13 +95,13 @@ class _Check:
         # The root counts even if no commit reads it: without it, no table can be branched from the other homes.
         lost = {None, *self._homes} - {branch for branch, _ in listed}
         for home in lost:
-            placements = frozenset(place for place in self._uses if place.home == home)
+            placements = frozenset(placement for placement in self._uses if placement.home == home)
             problem = f"{self._name(home)} has no versions"
             if not placements:
                 problem += "; its branches can be read, but tables cannot be branched from them"
             folder = self._root.on(home).folder
             yield self.case(FindingKind.MISSING_HOME, folder, problem, "restore the folder from a backup", placements)
-        wanted = {(place.home, place.version) for place in self._uses if place.home not in lost}
+        wanted = {(placement.home, placement.version) for placement in self._uses if placement.home not in lost}
         inventory = read_partial_inventory(self._root, self._files, wanted)
         yield from self._refs(inventory, lost)
         yield from self._unreadable_versions(inventory, wanted - listed)
@@ -151,23 +151,23 @@ class _Check:
 
     def _unreadable(self, kind: FindingKind, path: str, problem: str, home: str | None, version: int) -> Case:
         """Return the case of a version without a readable manifest. A staged one is rebuilt from its settled copy."""
-        place = Placement(dataset=self._dataset, home=home, version=version)
+        placement = Placement(dataset=self._dataset, home=home, version=version)
         at = self._root.on(home)
         if not is_staged(version) or find_shown(at, version) is None:
-            return self.case(kind, path, problem, _FROM_BACKUP, {place})
+            return self.case(kind, path, problem, _FROM_BACKUP, {placement})
         remedy = "`doctor(repair=True)` writes it again from a copy with the same content"
-        return replace(self.case(kind, path, problem, remedy, {place}), repair=partial(rebuild_staged, at, version))
+        return replace(self.case(kind, path, problem, remedy, {placement}), repair=partial(rebuild_staged, at, version))
 
     def _contents(self, inventory: DatasetInventory) -> Iterator[Case]:
         """Check the files of the versions. Those with stale or missing bases are left to their own findings."""
         readable = []
         for facts in inventory.versions:
-            place = self._placement_of(facts)
+            placement = self._placement_of(facts)
             # Its paths lead to the former location, so that its files would seem to be missing.
             if facts.stale_base is not None:
-                self.stale[place] = facts.stale_base
+                self.stale[placement] = facts.stale_base
             else:
-                readable.append((place, facts))
+                readable.append((placement, facts))
         contents = check_contents(self._root, self._files, (facts for _, facts in readable))
         self._find_gone(contents.wrong)
         yield from self._wrong_files(contents.wrong)
@@ -178,30 +178,30 @@ class _Check:
                 explanation=f"files of dataset '{self._dataset}' in this location cannot be checked: {problem}",
                 remedy="make the location reachable and run doctor again",
             )
-        for place, facts in readable:
-            wrong = sorted(self._uses[place].rows - {facts.rows})
-            if wrong and place not in self.gone:
+        for placement, facts in readable:
+            wrong = sorted(self._uses[placement].rows - {facts.rows})
+            if wrong and placement not in self.gone:
                 yield self.case(
                     FindingKind.WRONG_ROW_COUNT,
                     facts.path,
                     f"version {facts.version} of {self._name(facts.branch)} has {facts.rows} rows, but commits record"
                     f" {', '.join(map(str, wrong))}",
                     "compare the table with a backup, and find out what wrote the commit",
-                    {place},
+                    {placement},
                 )
 
     def _placement_of(self, facts: VersionFacts) -> Placement:
         return Placement(dataset=self._dataset, home=facts.branch, version=facts.version)
 
     def _find_gone(self, wrong: Iterable[WrongFile]) -> None:
-        """Find the states that miss files of a location that is empty now, such as the deleted source of a clone."""
+        """Find the states that need files in a location that is now empty, such as the deleted source of a clone."""
 
         @cache
         def is_empty(base: str) -> bool:
             return next(iter(open_store(base, self._root.storage_options).list()), None) is None
 
         for one in wrong:
-            # Only a file in another location can miss because that whole location is gone.
+            # Only files outside the repository can be missing because their whole location was deleted.
             if not one.is_missing or not one.file.is_elsewhere:
                 continue
             for facts in one.versions:
@@ -214,15 +214,15 @@ class _Check:
         explanations = {one.file.path: one.explanation for one in wrong}
         found: dict[FindingKind, dict[str, set[Placement]]] = defaultdict(lambda: defaultdict(set))
         for one in wrong:
-            places = {self._placement_of(facts) for facts in one.versions} - self.gone.keys()
-            if places:
-                found[one.kind][one.file.path] |= places
+            placements = {self._placement_of(facts) for facts in one.versions} - self.gone.keys()
+            if placements:
+                found[one.kind][one.file.path] |= placements
         for kind in (FindingKind.MISSING_INDEX, FindingKind.DAMAGED_INDEX):
-            for path, places in sorted(found.pop(kind, {}).items()):
-                yield self._wrong_index(kind, path, places)
-        for path, places in sorted(found.pop(FindingKind.DAMAGED_DELETION_FILE, {}).items()):
+            for path, placements in sorted(found.pop(kind, {}).items()):
+                yield self._wrong_index(kind, path, placements)
+        for path, placements in sorted(found.pop(FindingKind.DAMAGED_DELETION_FILE, {}).items()):
             explanation = f"a deletion file is damaged: {explanations[path]}"
-            yield self.case(FindingKind.DAMAGED_DELETION_FILE, path, explanation, _FROM_BACKUP, places)
+            yield self.case(FindingKind.DAMAGED_DELETION_FILE, path, explanation, _FROM_BACKUP, placements)
         for kind, users in sorted(found.items()):
             paths = tuple(sorted(users))
             singular, plural = _PROBLEMS[kind]
@@ -230,11 +230,11 @@ class _Check:
             case = self.case(kind, paths[0], problem, "restore the files from a backup", set().union(*users.values()))
             yield replace(case, paths=tuple(map(self._below, paths)))
 
-    def _wrong_index(self, kind: FindingKind, path: str, places: set[Placement]) -> Case:
+    def _wrong_index(self, kind: FindingKind, path: str, placements: set[Placement]) -> Case:
         """Report an index that is missing or damaged: rows can be read without it, and it can be built again."""
-        place = min(places, key=repr)
-        table = min(self._uses[place].tables, default="TABLE")
-        version_ref, column = VersionRef(home=self._root.on(place.home), version=place.version), "COLUMN"
+        placement = min(placements, key=repr)
+        table = min(self._uses[placement].tables, default="TABLE")
+        version_ref, column = VersionRef(home=self._root.on(placement.home), version=placement.version), "COLUMN"
         with suppress(AnabranchError):
             column = find_indexed_column(version_ref, path.rpartition("/")[2]) or column
         problem = "is missing" if kind is FindingKind.MISSING_INDEX else "is damaged"
@@ -243,7 +243,7 @@ class _Check:
             path,
             f"the index of column '{column}' {problem}; rows can be read and written, but searches cannot use it",
             f"build it again with `index({str(table)!r}, {column!r})`",
-            places,
+            placements,
         )
 
     def _below(self, path: str) -> str:
@@ -262,26 +262,26 @@ def diagnose_rows(config: RepoConfig, uses: Mapping[Placement, Use]) -> Iterator
     The same problem in several states of a table is one finding, because the states share files.
     """
     found: dict[tuple[str, FindingKind], list[tuple[Placement, str]]] = defaultdict(list)
-    for place, use in uses.items():
-        for kind, problem in _check(config, place, sorted(use.keys)):
-            found[place.dataset, kind].append((place, problem))
+    for placement, use in uses.items():
+        for kind, problem in _check(config, placement, sorted(use.keys)):
+            found[placement.dataset, kind].append((placement, problem))
     for (dataset, kind), states in sorted(found.items()):
-        place, problem = states[0]
-        home = "" if place.home is None else branch_folder(place.home)
+        placement, problem = states[0]
+        home = "" if placement.home is None else branch_folder(placement.home)
         others = "" if len(states) == 1 else f"; {len(states) - 1} other states of the table have the same problem"
         is_unreadable = kind is FindingKind.UNREADABLE_ROWS
         remedy = "correct the rows in a transaction, or set another primary key"
         yield Case(
             kind=kind,
             subject="/".join(filter(None, [TABLES, dataset, home])),
-            explanation=f"version {place.version}: {problem}{others}",
+            explanation=f"version {placement.version}: {problem}{others}",
             remedy="restore its files from a backup" if is_unreadable else remedy,
-            placements=frozenset(place for place, _ in states),
+            placements=frozenset(placement for placement, _ in states),
         )
 
 
-def _check(config: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
-    version_ref = VersionRef(home=config.dataset_root(place.dataset).on(place.home), version=place.version)
+def _check(config: RepoConfig, placement: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
+    version_ref = VersionRef(home=config.dataset_root(placement.dataset).on(placement.home), version=placement.version)
     try:
         schema = version_ref.schema
         names = [name for name in schema.names if any(name in key for key in keys)]
@@ -308,7 +308,7 @@ def _check(config: RepoConfig, place: Placement, keys: list[tuple[str, ...]]) ->
 
 def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collection[Placement]) -> Iterator[Case]:
     """Check the homes that the branches write to, except those with damaged table states."""
-    broken = {(place.dataset, place.home) for place in damaged}
+    broken = {(placement.dataset, placement.home) for placement in damaged}
     for head in inventory.heads.values():
         # A run has no homes of its own: it writes to those of its target.
         if head.state.is_deleted or head.branch.is_internal or head.head.base in inventory.broken:
@@ -319,7 +319,7 @@ def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collect
             if inventory.covers(key) and (entry.dataset, entry.home) not in broken
         ]
         cases = list(filter(None, in_parallel(partial(_diagnose_home, repo_store, head.branch), tables)))
-        # If the branch moved, a writer has just published and has not settled yet. It will.
+        # If the branch moved, a writer has just published and will settle the home.
         if cases and repo_store.heads.find(head.branch) == head:
             yield from cases
 

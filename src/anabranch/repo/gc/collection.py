@@ -73,7 +73,7 @@ def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[s
                     refuse_in_use(repo_store, entry.branch, without=deleted)
                 else:
                     delete_branch(repo_store, entry.branch)
-            # It stays. The next collection tries again.
+            # The branch stays. The next collection tries again.
             except (BranchInUseError, BranchProtectedError, BusyError):
                 continue
             deleted.add(entry.branch)
@@ -84,7 +84,7 @@ def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[s
 def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime, dry_run: bool) -> tuple[str, ...]:
     """Mark the unfinished runs as failed whose lease expired and whose log has no entry since the horizon.
 
-    They cannot be published any more. Return their ids. A run that ended concurrently is not reported.
+    These runs can no longer be published. Return their ids. A run that ended concurrently is not reported.
     """
     failed = []
     list_alive = cache(repo_store.config.leases.list_alive)  # many runs have one target
@@ -100,7 +100,7 @@ def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime, dry_run: boo
         try:
             if not dry_run:
                 abort_run(repo_store, run_id, phase=RunPhase.FAILED, error="the lease of the run expired")
-        # It ended, or another process publishes it now. The next collection decides again.
+        # The run ended, or another process is publishing it. The next collection decides again.
         except (RunEndedError, BusyError):
             continue
         failed.append(run_id)
@@ -223,7 +223,7 @@ class _Collection:
 
     def run(self) -> GcReport:
         config = self.repo_store.config
-        # Before anything is read: what later work writes is younger than this horizon, so that it is never judged.
+        # Find the horizon before anything is read: all later writes are younger than it, and stay.
         horizon, waiting_since = find_horizon(config, self.policy.grace)
         branches = _delete_expired_branches(self.repo_store, dry_run=self.dry_run)
         runs = _fail_expired_runs(self.repo_store, horizon=horizon, dry_run=self.dry_run)
@@ -271,7 +271,7 @@ class _Collection:
         # Use a new RepoStore: it has empty caches.
         roots = find_roots(RepoStore.of(config), self.policy, horizon=horizon).without(before)
         collected -= roots.retained
-        # A collection that was suspended for too long may run beside another one, and must not record anything.
+        # A collection that was suspended for too long may overlap with another one, and must not record anything.
         self.repo_store.check_lease()
         record_collected(config, collected, at=now)
         return roots, collected
@@ -301,7 +301,7 @@ class _Collection:
     ) -> tuple[list[CollectedObject], list[str]]:
         """Delete the unneeded files of one dataset. Return them and the needed files that are missing."""
         config, folder = self.repo_store.config, f"{TABLES}/{dataset}"
-        # The whole folder may go. The notice sends a writer that creates a table of this name to another folder.
+        # The whole folder may be deleted. Because of the notice, a new table of this name gets another folder.
         is_dropped = dataset not in wanted and not self.dry_run
         with being_removed(config, dataset) if is_dropped else nullcontext():
             root = config.dataset_root(dataset)

@@ -93,10 +93,10 @@ class Lifetime:
             after = entry
             for commit in self._parents.iter_from(entry.head):
                 # The walk has reached the branch that this one was made from, or an earlier branch of the same name.
-                # Their own logs decide about those commits.
+                # The logs of those branches decide about these commits.
                 if commit.branch != str(branch) or commit.manifest_version < self.last.state.created_as:
                     break
-                # A walk from a later entry has been here.
+                # A walk from a later entry has visited this commit.
                 if commit.graph_commit_id in self.made:
                     break
                 numbers.add(commit.manifest_version)
@@ -110,7 +110,7 @@ class Lifetime:
         commit = entry.head.commit
         if commit.branch != str(self.last.branch) or commit.manifest_version < self.last.state.created_as:
             return  # a reset was rolled back, and the commit belongs to another branch
-        is_known = commit.graph_commit_id in self.made  # by a later entry: the branch was reset to it
+        is_known = commit.graph_commit_id in self.made  # a later entry has it as head: the branch was reset to it
         if not is_known and self._repo_store.heads.was_rolled_back(self.last, commit.manifest_version):
             self._rolled_back.add(commit.manifest_version)
 
@@ -385,7 +385,7 @@ class _Search:
                 self._keep(holder, (base.commit.graph_commit_id for base in bases))
             self._keep(holder, [parent.commit])
             others = {MAIN: main}
-            # The parent may be deleted. Then nothing is merged with it any more.
+            # The parent may be deleted. Then no merge needs its base.
             if (name := self._repo_store.heads.follow(parent)) in heads:
                 others[str(name)] = heads[name].head
             for other in others.values():

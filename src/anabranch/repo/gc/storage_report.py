@@ -31,7 +31,7 @@ from anabranch.repo.log.repo_store import RepoStore
 from anabranch.storage import in_parallel
 from anabranch.storage.requests import OnProgress, counting, ignore_progress
 
-# How many holders an error message lists.
+# The maximum number of holders in an error message.
 _LISTED = 20
 
 
@@ -272,7 +272,7 @@ def _measure(
 
 def _choose(branch: str | None, tables: frozenset[str] | None, needs: Mapping[str, Needs]) -> list[str]:
     """Return the datasets of a part. Raise TableNotFoundError if a requested table is in no retained commit."""
-    known = {table for places in needs.values() for each in places.values() for table in each.tables}
+    known = {table for versions in needs.values() for need in versions.values() for table in need.tables}
     for key in sorted((tables or frozenset()) - known):
         hint = "list the tables of a branch to see which exist"
         raise unknown_table(key, "in any retained commit", known, hint)
@@ -281,7 +281,7 @@ def _choose(branch: str | None, tables: frozenset[str] | None, needs: Mapping[st
         has_table = tables is None or bool(tables & need.tables)
         return has_table and (branch is None or branch in need.keepers | need.heads)
 
-    return sorted(dataset for dataset, places in needs.items() if any(map(is_chosen, places.values())))
+    return sorted(dataset for dataset, versions in needs.items() if any(map(is_chosen, versions.values())))
 
 
 def _find_kinds(branch: str | None, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:
@@ -325,28 +325,28 @@ def _find_users(reach: Reach, needs: Needs) -> dict[str, Need]:
     """
     found: dict[str, Need] = {}
     # A home without holders is kept because others were forked from it: its files count for all holders.
-    everyone = Need()
+    all_needs = Need()
     in_homes: dict[str | None, Need] = defaultdict(Need)
     for (home, _), need in needs.items():
-        everyone.tables |= need.tables
-        everyone.keepers |= need.keepers
+        all_needs.tables |= need.tables
+        all_needs.keepers |= need.keepers
         in_homes[home].add(Need(tables=need.tables, keepers=need.keepers))
-    lance = Need(tables=everyone.tables, keepers={HolderKind.LANCE})
+    lance = Need(tables=all_needs.tables, keepers={HolderKind.LANCE})
 
     def add(files: AbstractSet[str], need: Need) -> None:
         for path in reach.sizes.keys() & files:
             found.setdefault(path, Need()).add(need)
 
-    for place, files in reach.users.items():
-        if place in needs:
-            add(files, needs[place])
-        if place in reach.external:
+    for key, files in reach.users.items():
+        if key in needs:
+            add(files, needs[key])
+        if key in reach.external:
             add(files, lance)
     # Frozen here: files that only ordinary versions contain are counted once, for the holders of the home, not also
     # for those of a staged version.
     assigned = frozenset(found)
-    for place in reach.users.keys() - needs.keys() - reach.external:
-        add(reach.users[place] - assigned, in_homes.get(place[0], everyone))
+    for key in reach.users.keys() - needs.keys() - reach.external:
+        add(reach.users[key] - assigned, in_homes.get(key[0], all_needs))
     for home, path in _iter_files_of_homes(reach, in_homes):
         add({path}, in_homes[home])
     return found

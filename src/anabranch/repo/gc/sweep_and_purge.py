@@ -61,7 +61,7 @@ def iter_waves_beside_tables(
     """Yield the unneeded objects outside the tables in waves: those of the history tables, then all others."""
     for name, home in history_homes(config):
         # Only the newest version of a history table is needed.
-        newest = Wanted(places=frozenset({(None, home.head_version())}))
+        newest = Wanted(keys=frozenset({(None, home.head_version())}))
         yield from iter_waves(name, find_reach(home, newest, horizon=horizon))
     # A young object may be part of work in flight: a commit object, for example, is put before its log entry.
     yield [
@@ -95,19 +95,19 @@ def _is_of_deleted_branch(config: RepoConfig, decisions: str) -> bool:
 
 
 def find_wanted(repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]) -> dict[str, Wanted]:
-    """Return for each dataset what must stay so that the commits remain readable."""
-    places: dict[str, set[VersionKey]] = defaultdict(set)
+    """Return for each dataset the versions that the commits need."""
+    keys: dict[str, set[VersionKey]] = defaultdict(set)
     without_key: dict[str, set[VersionKey]] = defaultdict(set)
     since = _find_since(repo_store, roots)
     for _, entry in _find_held(repo_store, roots, commits):
-        place = (entry.home, entry.version)
-        places[entry.dataset].add(place)
+        key = (entry.home, entry.version)
+        keys[entry.dataset].add(key)
         # Rows without a key are matched by row ids, which need the manifests of the steps between two kept states.
         if not entry.primary_key:
-            without_key[entry.dataset].add(place)
+            without_key[entry.dataset].add(key)
     return {
-        dataset: Wanted(places=frozenset(found), since=since[dataset], without_key=frozenset(without_key[dataset]))
-        for dataset, found in places.items()
+        dataset: Wanted(keys=frozenset(found), since=since[dataset], without_key=frozenset(without_key[dataset]))
+        for dataset, found in keys.items()
     }
 
 
@@ -130,7 +130,7 @@ def _find_since(repo_store: RepoStore, roots: Roots) -> dict[str, dict[str | Non
 def _find_held(
     repo_store: RepoStore, roots: Roots, commits: Sequence[CommitRecord]
 ) -> dict[tuple[TableKey, TableEntry], set[str]]:
-    """Return every state of every table of the retained commits, with the branches, tags and so on that retain it."""
+    """Return every state of every table of the retained commits, with its holders."""
     by_base: dict[str, list[CommitRecord]] = defaultdict(list)
     for record in commits:
         by_base[record.base].append(record)
@@ -284,7 +284,7 @@ def _purge_table(repo_store: RepoStore, tombstone: LogEntry, dataset: str, homes
     """Delete the files of the branch in one dataset and return their bytes. Its commits name `homes` there."""
     config = repo_store.config
     with being_removed(config, dataset):
-        # A horizon in the future: the files of the branch go, however young they are.
+        # Use a horizon in the future, so that young files of the branch are deleted, too.
         root, future = config.dataset_root(dataset), store_time(config.store) + timedelta(days=1)
         reach = find_reach(root, wanted, horizon=future)
         if reach.missing:
@@ -324,7 +324,7 @@ class _DatasetFiles:
         store, log = repo_store.config.store, repo_store.config.branch_log(tombstone.branch)
         folder, branch = f"{TABLES}/{dataset}", tombstone.branch
         files, leftovers = tuple(store.list(folder)), tuple(store.list_leftovers(folder))
-        # The store's time, not that of the entry: file times are compared with it, and they are from the store, too.
+        # Use the store's time, not that of the entry, because it is compared with the times of files in the store.
         deleted = store.head(log.path(tombstone.number)).modified
         times: dict[str, datetime] = {}
         for info in (*files, *leftovers):

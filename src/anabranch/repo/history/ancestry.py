@@ -269,10 +269,10 @@ class Ancestry:
         return tuple(bases), is_plain
 
     def _walk(
-        self, queue: CommitQueue, goes_on: Callable[[], bool], parents_of: ParentsOf = _parents
+        self, queue: CommitQueue, is_wanted: Callable[[], bool], parents_of: ParentsOf = _parents
     ) -> Iterator[Origin]:
-        """Yield the queued commits and their parents by descending generation, as long as `goes_on` returns True."""
-        while goes_on():
+        """Yield the queued commits and their parents by descending generation, as long as `is_wanted` returns True."""
+        while is_wanted():
             origin = self._get(queue.peek())
             commit = origin.commit
             # The generation of a parent is not known before it is read. If it is lower than the bound below, the parent

@@ -19,7 +19,7 @@ _COLUMN_CHANGES = 20
 _KEY_MARK = '<span class="type">key</span>'
 _NUM = ' class="num"'
 _MINUS = "\u2212"
-_SIGNS = {"added": "+", "inserted": "+", "removed": _MINUS, "deleted": _MINUS}
+_MARKS = {"added": "+", "inserted": "+", "removed": _MINUS, "deleted": _MINUS}
 _CLASSES = {"added": "added", "inserted": "added", "removed": "removed", "deleted": "removed"}
 _HEADS = (
     '<th scope="col">Table</th><th scope="col">Change</th><th scope="col" class="num">Inserted</th>'
@@ -87,7 +87,7 @@ def draw_count(kind: str, mark: str, number: int) -> str:
 
 def draw_change(kind: str) -> str:
     """Return the kind of a change by mark and word."""
-    return f'<span class="mark-{_CLASSES.get(kind, "changed")}">{_SIGNS.get(kind, "±")} {kind}</span>'
+    return f'<span class="mark-{_CLASSES.get(kind, "changed")}">{_MARKS.get(kind, "±")} {kind}</span>'
 
 
 def draw_column_changes(columns: "Sequence[SchemaChange]") -> str:

@@ -41,7 +41,7 @@ from anabranch.storage.requests import Steps
 from anabranch.storage.uris import normalise_uri, relative_to
 from anabranch.warnings import UnregisteredCloneWarning
 
-# Called with the number done and the total: tables of a shallow clone or a relocation, files of a deep clone.
+# Called with the finished and the total number of tables, or of files for a deep clone.
 Progress = Callable[[int, int], None]
 
 
@@ -77,7 +77,7 @@ def clone_repository(
     kind: CloneKind,
     progress: Progress = lambda _done, _total: None,
 ) -> None:
-    """Make a repository whose main starts with one commit that has all tables of a ref, or some of them.
+    """Make a repository whose main starts with one commit of all tables of a ref, or some of them.
 
     An interrupted clone at the target starts again. If only its last step is missing, that step is completed.
     """
@@ -86,8 +86,8 @@ def clone_repository(
     selected = _select(source.commits.tables_of(found.record), tables)
     request = CloneRequest(source=source, commit=found.get_commit(), tables=selected, kind=kind, target=target)
     before, options = clone_log.find_origin(target), source.config.storage_options
-    # All files are there, and only the first entry and the mark are missing. If this request wants another clone, the
-    # completed one makes it fail as for any existing repository.
+    # All files exist, and only the first entry and the mark are missing. If this request wants another clone, it fails
+    # as for any existing repository.
     if before is not None and before.state is AttemptState.FINISHED and not creation.has_mark(target):
         _complete(target, before, options)
         if before.has_same_result(_attempt(request, before, ())):
@@ -143,7 +143,7 @@ def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
         raise InvalidPathError(f"clone {target.root!r} is a file, or is below one", hint="choose another folder")
     if creation.has_mark(target):
         raise RepositoryExistsError(f"a repository already exists at {target.root!r}", hint="choose another folder")
-    # Files of an unfinished clone are deleted later. Other files are not ours to delete.
+    # Files of an unfinished clone are deleted later. Other files are never deleted.
     if not is_unfinished and any(True for _ in target.store.list()):
         raise ConflictError(f"the folder {target.root!r} is not empty", hint="choose an empty folder")
 
@@ -264,7 +264,7 @@ def _clone_tables(request: CloneRequest, attempt: Attempt, progress: Progress) -
         request.target,
         message=f"Clone {attempt.source}",
         kind=CommitKind.CLONE,
-        # The first commit of the clone must not seem older than the commit that it has the tables of.
+        # The first commit of the clone must not seem older than the cloned commit.
         since=request.commit.created_at,
         metadata={
             "source": attempt.source,

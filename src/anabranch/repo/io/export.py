@@ -31,7 +31,7 @@ class ExportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportReport:
-    """Result of an export: the files, and the commit whose rows they have."""
+    """The result of an export: the files, and the commit of their rows."""
 
     table: str
     commit_id: str
@@ -61,7 +61,7 @@ def export_table(snapshot: Snapshot, key: str, target: Target, options: ExportOp
             count += len(batch)
             options.progress(Progress(stage="rows", done=count, total=total, rows=count))
 
-    # Descriptions and defaults do not belong to a file: a table that is made from it would get them.
+    # Leave out descriptions and defaults: a table that is made from the file would get them.
     rows = pa.RecordBatchReader.from_batches(staging.without_own_notes(schema), batches())
     if target.format is FileFormat.LANCE:
         write_plain_dataset(target.uri, target.storage_options, rows, overwrite=options.overwrite)
@@ -105,7 +105,7 @@ def _write_folder(
     batches = iter(rows)
     files: list[str] = []
     first = next(batches, None)
-    # Without rows there is one file as well, so that a reader finds the columns.
+    # Write one file even without rows, so that a reader finds the columns.
     while first is not None or not files:
         name = target.name_of(len(files))
         write_file(store, name, target, pa.RecordBatchReader.from_batches(rows.schema, _one_file(first, batches)), csv)

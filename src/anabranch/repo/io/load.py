@@ -57,7 +57,7 @@ def load_frame(
     """Write the rows of a frame and stage them in a transaction. Return the row counts and the engine that was used."""
     overwrites = request.mode is LoadMode.OVERWRITE
     table = find_table(tx, request.key)
-    # By the name of the module: PySpark may not be installed, and importing it takes long.
+    # Compare the module name: PySpark may not be installed, and importing it takes long.
     if type(frame).__module__.startswith("pyspark."):
         loader = find_loader()
         if loader is None:
@@ -69,13 +69,13 @@ def load_frame(
         fragments = loader.write_frame(frame, prepared.version_ref, columns, for_overwrite=overwrites).fragments
         loaded = stage_rows(tx, request, prepared, fragments, columns if overwrites else given)
         return replace(loaded, created=table is None), Choice.SPARK
-    # Rows of Python values do not have types. Those of the table are used, so that an inferred type does not conflict.
+    # Python values have no types. Use those of the table, so that an inferred type does not conflict.
     known = request.schema if request.schema is not None or table is None else table.schema
     reader = as_reader(frame, known)
     new_schema = _new_schema(request, reader.schema if has_own_types(frame) or known is None else known)
     prepared = prepare_request(tx, request, table, new_schema)
     # The new data files define the table, so they need the types of the requested schema, not of the frame. This also
-    # refuses repeated columns, and nulls in columns that take none.
+    # refuses repeated columns, and nulls in columns that do not allow them.
     if overwrites:
         fitted = fit_rows(reader, new_schema)
         reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)
@@ -175,7 +175,7 @@ def load_files(
             f"cannot create table '{request.key}': the files have no columns", hint="check the files, or pass `schema`"
         )
     prepared = prepare_request(tx, request, table, schema)
-    # An upsert may leave columns out, but not those by which it finds the rows.
+    # An upsert may leave columns out, but not those of the key.
     for name in prepared.primary_key:
         if name not in schema.names:
             raise SchemaMismatchError(f"the files have no key column {name!r}", hint="add the column to the files")
@@ -273,7 +273,7 @@ def _remedy(reason: str) -> str:
         return "pass the encoding of the file, such as `csv=CsvOptions(encoding='latin-1')`"
     if reason == UNCLOSED:
         return "correct the record, pass `csv=CsvOptions(quote='')` if quotes are plain text"
-    # Another type does not help a record that has too many or too few values.
+    # Another type does not help if a record has too many or too few values.
     if " values for " in reason:
         return "correct the record"
     return "correct the record, pass the column types with `schema`"
@@ -365,7 +365,7 @@ def _find_paths(source: Any) -> list[str | os.PathLike[str]] | None:
         return [source]
     if not isinstance(source, list | tuple) or not all(isinstance(item, str | os.PathLike) for item in source):
         return None
-    # It may be a search that found no files, which must not empty a table.
+    # The list may come from a search that found no files. It must not empty a table.
     if not source:
         raise InvalidInputError(
             "the list to load is empty",

@@ -1,4 +1,4 @@
-"""What loads and other writes share: requests and reports, the prepared table, and the staging of written rows.
+"""The common steps of loads and other writes: requests and reports, the prepared table, and staging of written rows.
 
 Every write that hands data files to a transaction begins with `prepare_table`: loads of files and frames, the writers,
 streams and statements of Spark, and pipelines. It ends with `stage_fragments`, except statements of Spark that also

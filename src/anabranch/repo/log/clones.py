@@ -3,9 +3,9 @@
 Each clone has a numbered log in the source. A clone is registered before it reads anything, and released when it no
 longer needs the source. A process that dies in between leaves a needless registration, but never an unprotected clone.
 
-Also the origin of a clone: a numbered log in the clone, of the attempts to make it, of which one can finish. An attempt
-begins with one entry and finishes with the next one. A new attempt takes the number that the attempt before would
-finish with. So of two concurrent attempts, only one can finish, however long the other was suspended.
+Also the origin of a clone: a numbered log in the clone with the attempts to make it. Only one can finish. An attempt
+begins with one entry and finishes with the next one. A new attempt takes the number with which the attempt before would
+finish. So of two concurrent attempts, only one can finish, however long the other was suspended.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +111,7 @@ class Clones:
         return clone
 
     def get(self, clone_id: str) -> CloneInfo:
-        # An id becomes a folder name, so other texts must not reach the store.
+        # The id becomes a folder name, so refuse other texts.
         clone = self.find(clone_id) if clone_id.isalnum() else None
         if clone is None:
             raise NotFoundError(f"there is no clone {clone_id!r}", hint="list the clones with `clone_list()`")

@@ -159,7 +159,7 @@ def iter_origins(record: CommitRecord) -> Iterator[Origin]:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutline:
-    """What is needed to choose a commit from a page of summaries. Only the id is checked."""
+    """The fields that select a commit in a page of summaries. Only the id is checked."""
 
     commit_id: str
     kind: str
@@ -204,8 +204,8 @@ def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
     changes = {TableKey.parse(key): entry and decode_table(entry) for key, entry in fields["changes"].items()}
     commit = _decode_graph_commit(fields["commit"])
     recent = tuple(
-        _decode_summary(summary, generation=commit.generation - place)
-        for place, summary in enumerate(fields["recent"], start=1)
+        _decode_summary(summary, generation=commit.generation - position)
+        for position, summary in enumerate(fields["recent"], start=1)
     )
     # Objects of format 1 have only `saw`, the commit of main below a live branch when the commit was made.
     made_on = fields.get("made_on", fields["saw"])

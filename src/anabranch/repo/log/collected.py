@@ -1,4 +1,4 @@
-"""Collected commits: the mark on commits whose data garbage collection deletes, and the record of collections.
+"""Collected commits: the mark on commits whose data gc deletes, and the records of collections.
 
 The object of a collected commit stays, so that the history is complete. The mark in it means that its tables cannot be
 read any more. Garbage collection writes the marks, then reads all refs again, and only then deletes. A writer that
@@ -56,7 +56,7 @@ def find_record(config: RepoConfig, commit_id: str) -> "CollectionRecord | None"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionRecord:
-    """The commits that one collection removed the data of, and the time."""
+    """The commits whose data one collection removed, and the time."""
 
     commits: frozenset[str]
     at: int
@@ -118,7 +118,7 @@ def collected_errors(config: RepoConfig, list_commits: Callable[[], Iterable[str
     """
     try:
         yield
-    # It names its commit already. It is a NotFoundError, too, so that the next clause would search again.
+    # This error names its commit already. It is also a NotFoundError, for which the next clause would search again.
     except CollectedError:
         raise
     except (DamagedFileError, NotFoundError) as err:

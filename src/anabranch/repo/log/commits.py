@@ -1,4 +1,4 @@
-"""Commits: what a commit will record, the record that is made of it, and the stored objects with their table maps.
+"""Commits: their specification, their record, and the stored objects with their table maps.
 
 Commit objects are immutable, named by ULID, and stay when their branch is deleted.
 """
@@ -34,8 +34,8 @@ _CACHED_NAMES = 200_000
 # Up to this many changes since the base, a commit never gets a full map.
 _FEW_CHANGES = 16
 
-# How the full map of a commit begins in the form that `documents.dump` writes. Quotes inside a string are escaped in
-# JSON, so this text is not part of a string.
+# The beginning of the full map of a commit as written by `documents.dump`. It is never inside a string, where JSON
+# escapes quotes.
 _BEGINNING = b',"format":%d,"full_map":{' % documents.FORMAT
 _DECODER = json.JSONDecoder()
 # An entry is rarely longer. A longer one is decoded from all of the object.
@@ -82,7 +82,7 @@ class Once:
         return None
 
 
-# Read a commit before it is published, and raise to refuse it.
+# Called with a commit before it is published. Raises an error to refuse it.
 Inspect = Callable[[CommitRecord, TableMap], None]
 # The same with the checks of a protected branch.
 Guard = Callable[[tuple[tuple[str, str], ...], CommitRecord, TableMap], None]
@@ -90,7 +90,7 @@ Guard = Callable[[tuple[tuple[str, str], ...], CommitRecord, TableMap], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSpec:
-    """What a commit will record, and the checks to run before it is published.
+    """The values that a commit will record, and the checks to run before it is published.
 
     On a live branch, `released` tables follow main again, and a commit that `freezes` makes the branch pinned. A pull
     gives the commit that its tables are `taken_from`; a merge of a live branch gives the commit of main under it. Only
@@ -194,7 +194,7 @@ class Commits:
             taken_from=spec.taken_from.graph_commit_id if spec.taken_from else None,
         )
         if is_live:
-            return record, None  # it builds on main's base, and main renews that
+            return record, None  # it builds on the base of main, which main renews
         if len(record.changes) <= _FEW_CHANGES:
             return record, None  # before all tables are read
         full_map = self.tables_of(record)
@@ -356,7 +356,7 @@ class StoredMap(Mapping[TableKey, TableEntry]):
         return len(self._parse())
 
     def _find_text(self, key: TableKey) -> Mapping[str, Any] | None:
-        """Return the fields of one entry by the position of its name, None if it is not found in this way."""
+        """Return the fields of one entry by the position of its name, None if its name is not found."""
         at = self._position(key)
         if at < 0:
             return None
@@ -365,7 +365,7 @@ class StoredMap(Mapping[TableKey, TableEntry]):
             try:
                 fields, _ = _DECODER.raw_decode(self._data[at:end].decode(errors="replace"))
             except ValueError:
-                continue  # it is longer
+                continue  # the entry is longer
             return fields  # type: ignore[no-any-return] # The text begins with a brace.
         return None
 

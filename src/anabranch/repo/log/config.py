@@ -45,13 +45,13 @@ def now_in_microseconds() -> int:
 
 
 def give_way(losses: int, took: int) -> None:
-    """Sleep before an attempt is repeated that lost against another writer and took `took` microseconds.
+    """Sleep before repeating an attempt that failed because of another writer and took `took` microseconds.
 
     The first retry follows at once. Later ones wait for a random time with a growing maximum: writers that all prepare
     again at the same time would only waste their work.
     """
     if losses > 1:
-        # The time of one attempt sets the scale: a pause much shorter than an attempt would not separate the writers.
+        # Scale by the time of one attempt: a much shorter pause would not separate the writers.
         longest = min(_LONGEST_PAUSE_SECONDS, max(took, 0) / 1e6 * 2.0 ** min(losses - 1, 8))
         time.sleep(secrets.SystemRandom().uniform(0, longest))
 
@@ -193,7 +193,7 @@ class RepoConfig:
 
 
 def owns(branch: BranchName, home: str | None) -> bool:
-    """Whether a home is one that this graph branch writes to: `{branch}/{ulid}`, and for main at first the root."""
+    """Return whether this graph branch writes to a home: `{branch}/{ulid}`, and for main at first the root."""
     if home is None:
         return branch.value == MAIN
     # Only the last segment is the ULID. A prefix would also match homes of branch 'dev/x' for branch 'dev'.
@@ -201,12 +201,12 @@ def owns(branch: BranchName, home: str | None) -> bool:
 
 
 def home_folders(branch: BranchName) -> tuple[str, ...]:
-    """Return the names below which homes of a graph branch may lie."""
+    """Return the folders that may contain homes of a graph branch."""
     return tuple(dict.fromkeys((branch.value, homes_folder(branch))))
 
 
 def homes_folder(branch: BranchName) -> str:
-    """The name below which a graph branch gets its homes.
+    """Return the folder of new homes of a graph branch.
 
     Not below `main/`: Lance removes the whole dataset with the last branch there. Older versions of Anabranch put the
     homes of main there, which are still its homes.
@@ -224,7 +224,7 @@ def check_clock(config: RepoConfig, written: str) -> None:
     """Raise ClockSkewError, and delete a commit that was just put, if this machine's clock differs from the store's.
 
     The store's time was measured within the last hour, and a steady clock has measured how much time has passed since.
-    So a wrong change of the machine's clock is noticed, without a request. Else the time of the commit is read.
+    So a wrong change of the machine's clock is detected without a request. Otherwise the time of the commit is read.
     """
     if config.clock_tolerance is None:
         return
@@ -260,7 +260,7 @@ def _measure(config: RepoConfig, written: str) -> int | None:
 
 @lru_cache(maxsize=256)
 def _clock_key(root: str) -> str:
-    """Return a name of the thing that has one clock: a bucket, or a mounted disk."""
+    """Return a name of the unit with one clock: a bucket, or a mounted disk."""
     if not is_local(root):
         return "://".join(split_uri(root)[:2])
     try:

@@ -36,7 +36,7 @@ from anabranch.storage import documents, put_once
 from anabranch.storage.uris import is_local
 
 RESERVE = "_gc/reserve"
-# Room for what a collection writes before it frees the first file: its lease, its marks and its record.
+# Space for the files that a collection writes before it frees space: its lease, its marks and its record.
 _BYTES = 256 << 10
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ def first_record(
 
 
 def first_entry(record: CommitRecord) -> LogEntry:
-    """Return the first entry of main, given its first commit. Equal for all that complete one clone."""
+    """Return the first entry of main, given its first commit. Concurrent calls for one clone return equal entries."""
     at, actor = record.commit.created_at, record.commit.actor_id
     state = BranchState(mode=BranchMode.PINNED, parent=None, created_at=at, created_by=actor, created_as=1)
     return LogEntry(

@@ -89,7 +89,7 @@ class TableEntry:
 
     @property
     def state(self) -> StateId:
-        """What identifies the rows, columns and key. The other fields may differ, for example after a rename."""
+        """The fields that identify the rows, columns and key. Others may differ, for example after a rename."""
         return self.dataset, self.home, self.version, self.primary_key
 
 
@@ -197,7 +197,7 @@ class CommitRecord:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The commits that this one was made from: its parents first, then those that only tables came from."""
+        """The commits from which this one was made: its parents first, then sources of single tables."""
         return tuple(dict.fromkeys(filter(None, (*self.commit.parents, self.made_on, self.taken_from))))
 
     @property
@@ -286,7 +286,7 @@ class Parent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rename:
-    """Where the branch that had a name went: `created_as` identifies it in each of the two logs."""
+    """The new name of a renamed branch. `created_as` identifies the branch in each of the two logs."""
 
     created_as: int
     to: BranchName
@@ -340,7 +340,7 @@ class BranchState:
         return None if rename is None else rename.to
 
     def find_rename(self, created_as: int | None) -> Rename | None:
-        """Return where a branch of this name went, or None if it was not renamed."""
+        """Return the rename of a branch of this name, or None if it was not renamed."""
         # Releases without renames recorded no `created_as`. A branch of theirs is older than every rename.
         return next((rename for rename in self.renames if created_as in (None, rename.created_as)), None)
 

@@ -1,4 +1,4 @@
-"""Where each branch is now: the newest entry of its log, and the one way to move it.
+"""The head of each branch: the newest entry of its log, and the one way to move it.
 
 Every change of a branch is `Heads.move`: decide on the newest entry, put the next one if absent, verify, roll back.
 """
@@ -24,15 +24,15 @@ _RUNS_AT_ONCE = 16
 # The tips of more branches are not cached.
 _CACHED_TIPS = 10_000
 
-# Given the newest entry, return the next one, or None to leave the branch as it is.
+# Given the newest entry, returns the next one, or None to leave the branch unchanged.
 Decide = Callable[[LogEntry], LogEntry | None]
-# Raise if the entry that was just put must not stay.
+# Raises an error if the entry that was just put must not stay.
 Verify = Callable[[LogEntry], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tip:
-    """Where a branch is: its newest entry without the tables and the page of commits in it."""
+    """The head of a branch: its newest entry without the tables and the page of commits in it."""
 
     branch: BranchName
     number: int
@@ -47,14 +47,14 @@ class Heads:
         self._config = config
         self.names = Names(config.store, partial(_read_all, config))
         self._seen: BoundedCache[BranchName, tuple[NumberedLog, LogEntry]] = BoundedCache(limit=16)
-        # They are small, so that those of all branches can be cached: a graph needs them all.
+        # Tips are small, so those of all branches can be cached: a graph needs them all.
         self._tips: BoundedCache[BranchName, Tip] = BoundedCache(limit=_CACHED_TIPS)
         self._numbered: BoundedCache[tuple[BranchName, int], LogEntry] = BoundedCache(limit=16)
 
     def find(self, branch: BranchName) -> LogEntry | None:
-        """The newest entry of a branch's log, a tombstone too; None if there never was such a branch.
+        """Return the newest entry of a branch's log, also a tombstone. None if the branch never existed.
 
-        Entries never change and leave no gap, so the one seen last is the newest until there is a next number.
+        Entries never change and have no gaps, so the last known entry is the newest until the next number exists.
         """
         if (seen := self._seen.find(branch)) is not None:
             log, entry = seen
@@ -67,7 +67,7 @@ class Heads:
         return newest
 
     def get(self, branch: BranchName) -> LogEntry:
-        """The newest entry of a branch that exists."""
+        """Return the newest entry of a branch that exists."""
         entry = self.find(branch)
         if entry is None:
             raise BranchNotFoundError(f"there is no branch '{branch}'", hint=self.names.hint_for(branch))
@@ -88,7 +88,7 @@ class Heads:
         if newest is not None and not newest.state.is_deleted:
             deleted, hint = "", f"use the name '{now}'"
         else:
-            # Another branch may have the name. It has nothing to do with this one, and the name cannot be restored.
+            # Another, independent branch may have the name, and the name cannot be restored.
             deleted = ", which was deleted"
             hint = "name another branch" if newest is None else f"restore '{now}', or name another branch"
         error = BranchNotFoundError(f"branch '{tombstone.branch}' was renamed to '{now}'{deleted}", hint=hint)
@@ -96,11 +96,11 @@ class Heads:
         return error
 
     def follow(self, parent: Parent) -> BranchName | None:
-        """Return the present name of the branch that another one was made from. It costs a request for each rename."""
+        """Return the present name of the parent of a branch. This costs a request for each rename."""
         return self._follow(parent)[0]
 
     def find_followed(self, parent: Parent) -> LogEntry | None:
-        """Return the newest entry of a branch under its present name, a tombstone too.
+        """Return the newest entry of a branch under its present name, also a tombstone.
 
         Return None if the branch was deleted and another one has its name now.
         """
@@ -122,12 +122,12 @@ class Heads:
         return branch, created_as
 
     def get_numbered(self, branch: BranchName, number: int) -> LogEntry:
-        """The entry of a number, whether the branch still exists or not."""
+        """Return the entry of a number, also of a deleted branch."""
         known = self._numbered.find((branch, number))
         if known is not None:
             return known  # entries never change
         log = self._config.branch_log(branch)
-        # Number 0 would be the path of an entry that cannot exist, and a user can ask for it: `main@v0`.
+        # A user may request number 0 with `main@v0`, but such an entry cannot exist.
         data = log.find(number) if number > 0 else None
         if data is None:
             raise VersionNotFoundError(
@@ -138,22 +138,22 @@ class Heads:
         return entry
 
     def list(self, *, internal: bool = False) -> tuple[LogEntry, ...]:
-        """The newest entry of every branch, deleted ones too, by name; with `internal` also those of runs and locks."""
+        """Return the newest entry of each branch by name, also if deleted. With `internal`, include runs and locks."""
         return tuple(self.iter(ALL, internal=internal))
 
     def iter(self, page: NamePage, *, internal: bool = False) -> Iterator[LogEntry]:
-        """Yield the newest entries of the branches from a page on, by name, deleted ones too; read in batches."""
+        """Yield the newest entries of the branches from a page on, by name, also of deleted ones. Read in batches."""
         return self._iter_named(page, self.names.select(page, internal=internal))
 
     def iter_deleted(self, page: NamePage) -> Iterator[LogEntry]:
-        """Yield the tombstones of a page, by name; of the other branches only the tips are read."""
+        """Yield the tombstones of a page, by name. Of other branches, only the tips are read."""
         return self._iter_named(page, page.select(str(tip.branch) for tip in self.list_tips(deleted=True)))
 
     def _iter_named(self, page: NamePage, names: Sequence[str]) -> Iterator[LogEntry]:
         return page.read(names, lambda some: _read_all(self._config, [BranchName(name) for name in some]))
 
     def list_tips(self, *, deleted: bool = False) -> builtins.list[Tip]:
-        """List where each branch is, or each deleted one was, by name. One that did not move costs one request."""
+        """Return the tips of all branches, also deleted ones, by name. An unmoved branch costs one request."""
         names = [name for name in self.names.list_branches() if not name.is_internal]
         # There may be thousands of branches. A local disk answers at once, and threads would cost more than they save.
         tips = in_parallel(self._find_tip, names, at_a_time=at_once(self._config.root))
@@ -171,7 +171,7 @@ class Heads:
         return tip
 
     def list_runs(self, page: NamePage = ALL) -> Iterator[LogEntry]:
-        """Yield the newest entries of the hidden branches of runs, newest run first; they are read on demand."""
+        """Yield the newest entries of the hidden branches of runs, newest run first. They are read on demand."""
         names = page.select((name.run_id or "" for name in self.names.list_runs()), newest_first=True)
         for start in range(0, len(names), _RUNS_AT_ONCE):
             some = [BranchName.of_run(name) for name in names[start : start + _RUNS_AT_ONCE]]
@@ -193,9 +193,9 @@ class Heads:
         at: int | None = None,
         **state: Any,
     ) -> LogEntry:
-        """Return the entry that follows another one: the same head and state, but for what is given.
+        """Return the entry that follows another one: with the same head and state, except for the given values.
 
-        Times of one log never go back, whatever the clock of this machine does.
+        Times of one log never decrease, even if the clock of this machine is set back.
         """
         return replace(
             before,
@@ -221,13 +221,13 @@ class Heads:
         files: Sequence[str] = (),
         attempts: int = 1,
     ) -> LogEntry:
-        """Put the entry that `decide` returns for the newest one; return it, or the newest one if it returns None.
+        """Put the entry that `decide` returns for the newest one, and return it. If it is None, return the newest one.
 
-        If another writer is faster, decide again on its entry, at most `attempts` times. Then raise BusyError. `known`
-        is an entry to decide on first, without reading the log. `newest` reads the newest entry, by default that of a
-        branch that exists.
+        If another writer puts its entry first, decide again on that, at most `attempts` times. Then raise BusyError.
+        `known` is an entry to decide on first, without reading the log. `newest` reads the newest entry, by default
+        that of a branch that exists.
 
-        `verify` runs after the put, and reads again what the decision rests on: of two writers that both put first and
+        `verify` runs after the put, and reads the basis of the decision again: of two writers that both put first and
         read then, at least one sees the other. If it raises, the branch is moved back to where it was, `rolled_back` is
         called, and the error is raised. If another writer has built on the entry by then, it stays; the error is raised
         unless `is_kept_once_built_on`.
@@ -237,7 +237,7 @@ class Heads:
         read = newest or partial(self.get, branch)
         for losses in range(1, attempts + 1):
             began = time.monotonic_ns()
-            # After a loss the known entry is not the newest any more, and to decide on it again would lose again.
+            # After a failed put the known entry is no longer the newest, and deciding on it again would fail again.
             before = known if known is not None and losses == 1 else read()
             entry = decide(before)
             if entry is None:
@@ -246,7 +246,7 @@ class Heads:
                 try:
                     if verify is not None:
                         verify(entry)
-                except AnabranchError:  # also an error of the store: an entry that nothing verified must not stay
+                except AnabranchError:  # also after an error of the store: an entry that was not verified must not stay
                     is_undone = self._roll_back(before, entry, rolled_back)
                     if is_undone or not is_kept_once_built_on:
                         raise
@@ -262,13 +262,13 @@ class Heads:
     def create(
         self, branch: BranchName, make: Callable[[LogEntry | None], LogEntry], *, verify: Verify | None = None
     ) -> LogEntry | None:
-        """Put the first entry of a branch, which follows a tombstone if the name was in use; None if the branch exists.
+        """Put the first entry of a branch, after a tombstone if the name was in use. None if the branch exists.
 
         `make` is given the tombstone. `verify` is as for `move`.
         """
         tombstone = None
         # First assume a new name, which costs no read. If its number is taken, the name exists, or has a tombstone
-        # that the entry follows. A second loss means that another process has just created the branch.
+        # that the entry follows. A second failure means that another process has just created the branch.
         for _ in range(2):
             entry = make(tombstone)
             if self._append(entry):
@@ -303,7 +303,7 @@ class Heads:
         return False
 
     def _roll_back_new(self, entries: Sequence[LogEntry]) -> None:
-        """Delete branches that were just created: all that can be, then raise the first error."""
+        """Delete branches that were just created. Try all of them, then raise the first error."""
         errors: builtins.list[AnabranchError] = []
         for entry in entries:
             try:
@@ -325,7 +325,7 @@ class Heads:
     def _roll_back(
         self, before: LogEntry | None, entry: LogEntry, rolled_back: Callable[[], None] | None = None
     ) -> bool:
-        """Move a branch back to where it was before an entry; return False if it has left that entry by now."""
+        """Move a branch back to its position before an entry. Return False if it has left that entry by now."""
         newest: LogEntry | None = entry
         while newest is not None:
             # Another writer may put an entry in between, for example a protection. Then the roll-back is tried on top
@@ -341,9 +341,9 @@ class Heads:
         return False
 
     def _entry_back(self, before: LogEntry | None, entry: LogEntry, newest: LogEntry) -> LogEntry | None:
-        """Return the entry that undoes another one on top of the newest; None if there is nothing left to undo."""
-        # Another process has deleted or restored the branch, or created another one of this name. To undo our entry
-        # now would undo that, too.
+        """Return the entry that undoes another one on top of the newest. None if there is nothing to undo."""
+        # Another process has deleted or restored the branch, or created another one of this name. Undoing our entry now
+        # would undo that, too.
         if newest.state.created_as != entry.state.created_as or newest.state.is_deleted != entry.state.is_deleted:
             return None
         if before is None or (before.state.is_deleted and not entry.state.is_deleted):
@@ -360,7 +360,7 @@ class Heads:
 
     def _find_left(self, entry: LogEntry, newest: LogEntry) -> LogEntry | None:
         """Return the first entry by which a branch left the commit of an entry. It may have come back since."""
-        # Every entry in between counts: another commit may build on ours, even if the branch came back to it since.
+        # Check every entry in between: another commit may build on ours, even if the branch returned to it.
         for number in range(entry.number + 1, newest.number + 1):
             later = newest if number == newest.number else self.get_numbered(entry.branch, number)
             if later.head.commit != entry.head.commit:
@@ -368,7 +368,7 @@ class Heads:
         return None
 
     def _append(self, entry: LogEntry, *, after: Sequence[str] = ()) -> bool:
-        """Put an entry as the branch's next; this alone makes a change visible. Return False if the number is taken."""
+        """Put the next entry of a branch. Only this makes a change visible. Return False if the number is taken."""
         seen = self._seen.find(entry.branch)
         log = self._config.branch_log(entry.branch) if seen is None else seen[0]
         done = log.append(entry.number, codec.encode_entry(entry), after=after)

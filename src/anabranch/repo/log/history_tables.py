@@ -42,7 +42,7 @@ _ACTORS_SCHEMA = pa.schema(
 COMMIT_COLUMNS = tuple(_COMMITS_SCHEMA.names)
 ACTOR_COLUMNS = tuple(_ACTORS_SCHEMA.names)
 # The tables are updated after the first commit of main, its second entry, and then every `INTERVAL` entries of a
-# branch. They are not updated after the first entry of each branch: that costs more than to fork a table, and most
+# branch. They are not updated after the first entry of each branch: that costs more than a fork of a table, and most
 # branches are short.
 FIRST = 2
 INTERVAL = 32
@@ -62,7 +62,7 @@ def follow_history(repo_store: RepoStore, published: LogEntry) -> None:
     """Add the commits of a branch to the tables. If that fails, a later call adds them."""
     try:
         _until_done(repo_store, lambda repo_store: _sync(repo_store, [published]))
-    # The commit is published, so that no error of a derived table may reach its writer.
+    # The commit is published, so an error of a derived table must not reach its writer.
     except AnabranchError:
         return
 
@@ -141,7 +141,7 @@ def _find_readable(config: RepoConfig, name: str) -> VersionRef | None:
     try:
         return find_newest(home)
     except CorruptError:
-        # It is derived from the logs, so that nothing is lost. A damaged table would make every later call fail.
+        # The table is derived from the logs, so nothing is lost. If it stayed damaged, every later call would fail.
         remove_table(home)
         return None
 

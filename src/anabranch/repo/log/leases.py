@@ -1,11 +1,11 @@
-"""The leases of a repository: who is at work, since when, and which commits that work needs.
+"""The leases of a repository: the work in progress, its begin, and the commits that it needs.
 
-A lease is a small file that a process renews while it works, so that others wait for it. It is a hint. Nothing is lost
-if it expires too early: the writer finds out before it publishes (`Lease.check`), and two writers meet in the log. Ages
-are differences between times of the store's own clock, so clocks need not agree.
+A lease is a small file that a process renews while it works, so that other processes wait for it. It is a hint. Nothing
+is lost if it expires too early: the writer finds out before it publishes (`Lease.check`), and two writers meet in the
+log. Ages are differences between times of the store's own clock, so clocks need not agree.
 
-What work writes is not published yet and looks like garbage. Garbage collection spares files that are younger than its
-grace period, and files that are younger than the oldest lease.
+Files of work in progress are not published yet and look like garbage. Garbage collection keeps files that are younger
+than its grace period, and files that are younger than the oldest lease.
 """
 
 import threading
@@ -69,8 +69,8 @@ class Lease:
         self._may_exist = at_once
         with _RENEWER.changed:
             _RENEWER.leases.add(self)
-            # The thread sleeps for the shortest pause that it knew. A lease with a shorter one would expire before it
-            # wakes.
+            # The thread sleeps for the shortest pause of the leases that it has read. A lease with a shorter pause
+            # would expire before it wakes.
             if self.duration < _RENEWER.shortest:
                 _RENEWER.changed.notify()
             if _RENEWER.thread is None or not _RENEWER.thread.is_alive():
@@ -125,7 +125,7 @@ class Lease:
             if self._is_released:
                 return
             now = steady_seconds()
-            # A renewal after a long silence must not hide the silence: others may have acted on it.
+            # A late renewal must not hide that the lease had expired: other processes may have acted on that.
             self._longest_silence = max(self._longest_silence, now - self._renewed)
             fields = {"age": f"{now - self._began:.3f}", "held": self.held}
             self._may_exist = True
@@ -155,7 +155,7 @@ class _Renewer:
                     return
             # In parallel, so that a slow store does not delay the leases in others by its own time for each of them.
             in_parallel(Lease.renew_if_due, leases)
-            # A list that lives during the next wait would keep dropped leases in the weak set.
+            # A list that exists during the next wait would keep dropped leases in the weak set.
             del leases
 
 
@@ -164,7 +164,7 @@ _RENEWER = _Renewer()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Work in progress: when it began by the store's clock, and which commits it needs though no ref may name them."""
+    """Work in progress: its begin by the store's clock, and the commits that it needs even if no ref names them."""
 
     began: datetime
     held: tuple[str, ...]
@@ -184,13 +184,12 @@ class Leases:
     def start_work(self, *, held: Iterable[str] = (), since: float | None = None) -> Lease:
         """Start a lease for work that writes now and publishes later.
 
-        `held` are commits that the work needs though no ref may name them. `since` is when the work began, in seconds
+        `held` are commits that the work needs even if no ref names them. `since` is the begin of the work, in seconds
         of the wall clock, if that was before now.
         """
         lease = Lease(self.store, f"{_WORK_PATH}/{new_ulid()}", self.duration, tuple(held))
         if since is not None:
-            # Files of this work are older than this process. Garbage collection must spare them from their first one
-            # on.
+            # Files of this work are older than this process. Garbage collection must keep all of them.
             lease._began -= max(0.0, time.time() - since)
         lease.start(at_once=bool(lease.held) or since is not None)
         return lease
@@ -208,12 +207,12 @@ class Leases:
     def working_alone(self, lock: BranchName, *, doing: str) -> Iterator[Lease]:
         """Hold a lease that only one process may hold; `doing` names the work in the error.
 
-        Both write first and list then, so of two that start at once, at least one is refused.
+        Each process writes its lease first and then lists all, so of two concurrent starts at least one is refused.
         """
         lease = self.new(lock, new_ulid())
         lease.start()
         try:
-            # Three durations, not one: a holder that was silent for one duration may still be at work and continue.
+            # Three durations, not one: a holder whose lease expired may have been suspended, and may continue.
             if any(info.path != lease.path for info in self._list_unexpired(lock)):
                 raise BusyError(
                     f"{doing}, or was until a moment ago by a process that died",
@@ -254,7 +253,7 @@ class Leases:
 
     @property
     def expiry(self) -> timedelta:
-        """The time after its last renewal at which a lease expires: its work does not publish any more."""
+        """Return the time after its last renewal at which a lease expires. Its work can no longer publish then."""
         return self.duration * _EXPIRED_AFTER
 
     def _list_unexpired(self, holder: BranchName | None = None) -> tuple[ObjectInfo, ...]:

@@ -58,7 +58,7 @@ class NumberedLog:
         return self.store.find(self.path(number))
 
     def list_times(self) -> dict[int, datetime]:
-        """Return when each entry was written, by the store's clock."""
+        """Return the time of each entry by the store's clock."""
         listed = ((self.number_of(info.path), info.modified) for info in self.store.list(self.folder))
         return {number: modified for number, modified in listed if number is not None}
 
@@ -98,7 +98,7 @@ class NumberedLog:
             hint = b"2 %d %d\n%s" % (number, crc32(b"%d\n%s" % (number, data)), data)
             self.store.put(f"{self.folder}/{_HINT}", hint, is_hint=True)
         except AnabranchError:
-            return  # the entry is there, so that no error may reach the writer
+            return  # the entry exists, so no error may reach the writer
 
     def find_hint(self) -> tuple[int, bytes] | None:
         """Return the copy of a recent entry, or None if it is missing or damaged.
@@ -128,8 +128,8 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
     """Put one entry to each of several logs of a store, and wait for the disk once for all of them.
 
     Each entry is given with its number. Return for each whether it was put. It was not if its number is taken or the
-    store failed; the caller rolls back the others and tries each by itself. If the store also fails to answer whether
-    an entry is there, it counts as not put. An error that is raised left none.
+    store failed; the caller rolls back the others and tries each by itself. If the store cannot report whether an entry
+    exists, it counts as not put. If an error is raised, none was put.
 
     No hints are written, which would double the number of files: this is for the first entries of logs, whose folders
     are listed quickly.
@@ -160,10 +160,10 @@ def _put_prepared(store: ObjectStore, prepared: PreparedObject) -> bool:
     except AnabranchError:
         store.discard(prepared)
         try:
-            # The answer to a put that succeeded may have been lost, and the put repeated.
+            # The response to a successful put may have been lost, and the put repeated.
             return store.find(prepared.path) == prepared.data
         except AnabranchError:
-            return False  # not known, but the other entries must be rolled back in any case
+            return False  # unknown, but the other entries must be rolled back in any case
     return True
 
 
@@ -177,7 +177,7 @@ _AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamePage:
-    """Which names to list. `after` need not exist: a page continues also after a name that was deleted."""
+    """The names to list. `after` need not exist: a page also continues after a deleted name."""
 
     prefix: str = ""
     after: str | None = None
@@ -200,7 +200,7 @@ class NamePage:
         return [name for name in found if (name < after if newest_first else name > after)]
 
     def cut(self, found: Iterable[T]) -> Iterator[T]:
-        """Yield at most the limit."""
+        """Yield entries up to the limit."""
         return islice(found, self.limit)
 
     def read(self, names: Sequence[str], read_all: Callable[[Sequence[str]], Iterable[T]]) -> Iterator[T]:
@@ -221,17 +221,17 @@ class Names:
         self._read_all = read_all
 
     def select(self, page: NamePage, *, internal: bool = False) -> list[str]:
-        """List the names of branches from a page on, deleted ones too. No head is read."""
+        """List the names of branches from a page on, including deleted ones. No head is read."""
         names = [str(name) for name in self.list_branches() if internal or not name.is_internal]
         runs = map(str, self.list_runs()) if internal else ()
         return page.select([*runs, *names])
 
     def list_all(self) -> tuple[BranchName, ...]:
-        """List the names of all logs: branches that were deleted, runs and locks too."""
+        """List the names of all logs, including deleted branches, runs and locks."""
         return (*self.list_branches(), *self.list_runs())
 
     def list_branches(self) -> tuple[BranchName, ...]:
-        """List the branches that have a log; a folder whose name is not a branch name is left to doctor."""
+        """List the branches that have a log. Doctor reports folders without a valid branch name."""
         found = map(_find_branch_name, list_names(self._store, BRANCHES))
         return tuple(name for name in found if name is not None)
 
@@ -242,16 +242,16 @@ class Names:
         return tuple(BranchName.of_run(name) for name in names if name.isascii() and name.isalnum())
 
     def list_similar(self, name: str) -> list[str]:
-        """List the branches whose names are most like a name, for a hint. It reads the heads of three at most."""
+        """List the branches with the most similar names, for a hint. At most three heads are read."""
         try:
             return self._existing(closest(name, self._list_public(), n=3))
         except AnabranchError:
             return []  # the error that the hint is for matters more
 
     def hint_for(self, missing: BranchName) -> str:
-        """Return the hint for a branch that does not exist: the one that was probably meant, and those that exist.
+        """Return the hint for a branch that does not exist: a similar name, and the existing names.
 
-        It costs one list and reads the heads of a few branches, however many there are.
+        It lists the names once, and reads the heads of only a few branches.
         """
         try:
             names = self._list_public()
@@ -266,7 +266,7 @@ class Names:
         return suggest(str(missing), exist, f"the branches are {', '.join(map(repr, sorted(exist)))}")
 
     def hint_for_any(self, missing: BranchName) -> str:
-        """Return the hint for a branch that never existed: the one that was probably meant, deleted or not."""
+        """Return the hint for a branch that never existed: a similar name, also of a deleted branch."""
         way = "list the deleted branches with `branch_list(deleted=True)`"
         try:
             return suggest(str(missing), self._list_public(), way)
@@ -274,7 +274,7 @@ class Names:
             return way
 
     def _has_tag(self, name: BranchName) -> bool:
-        """Whether there is, or was, a tag of a name."""
+        """Return whether a tag of a name exists or existed."""
         try:
             return str(name) in list_names(self._store, TAGS)
         except AnabranchError:

@@ -1,4 +1,4 @@
-"""Access to the logs and commit objects of a repository, and what a ref shows of them."""
+"""Access to the logs and commit objects of a repository, and to the tables that a ref shows."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ class RepoStore:
 
     @contextmanager
     def with_lease(self) -> Iterator["RepoStore"]:
-        """Hold a lease while something is written and published. A lease that is held already is used."""
+        """Hold a lease during a write and its publish. A lease that is held already is used."""
         if self.lease is not None:
             yield self
             return
@@ -151,7 +151,7 @@ class CommitTables(Mapping[TableKey, TableEntry]):
 
 
 def find_main(repo_store: RepoStore, entry: LogEntry) -> CommitRecord | None:
-    """Return the newest state of main, which is below a live branch, or None for a pinned branch."""
+    """Return the newest state of main, which a live branch builds on, or None for a pinned branch."""
     return repo_store.heads.get(BranchName(MAIN)).head if entry.state.is_live else None
 
 
@@ -169,19 +169,19 @@ class View:
 
     @classmethod
     def of(cls, entry: LogEntry, main: CommitRecord | None = None) -> "View":
-        """Return what a log entry shows: what it recorded, or, if the branch is live, that on a state of main."""
+        """Return the view of a log entry: its recorded tables or, if the branch is live, these on a state of main."""
         if main is None or not entry.state.is_live:
             return cls(head=entry.head)
         return cls(head=entry.head, main=main, own=entry.state.own)
 
     @classmethod
     def now(cls, repo_store: RepoStore, entry: LogEntry) -> "View":
-        """Return what a branch shows now, given its newest entry."""
+        """Return the present view of a branch, given its newest entry."""
         return cls.of(entry, find_main(repo_store, entry))
 
     @property
     def commit(self) -> GraphCommit:
-        """The head commit. It does not hold the tables of the view unless `is_recorded`."""
+        """The head commit. It has the tables of the view only if `is_recorded`."""
         return self.head.commit
 
     @property
@@ -201,7 +201,7 @@ class View:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the head commit holds exactly these tables. It does not if main has moved below a live branch."""
+        """Whether the head commit has exactly these tables. It has not if main has moved below a live branch."""
         # A live branch without a commit of its own has a commit of main as its head, which is not above another one.
         return self.main is None or self.main_id == (self.head.main_id or self.commit.graph_commit_id)
 
@@ -231,7 +231,7 @@ class View:
 def pin_view(repo_store: RepoStore, entry: LogEntry, view: View, *, message: str) -> LogEntry:
     """Return a planned entry with a view as its head.
 
-    If no commit holds the tables of the view, because main has moved below a live branch, store one that does.
+    If no commit has the tables of the view, because main has moved below a live branch, store such a commit.
     """
     if view.is_recorded:
         return replace(entry, head=replace(view.record, main_id=None))

@@ -29,7 +29,7 @@ def adopt_write(repo_store: RepoStore, branch: BranchName, key: TableKey, combin
         entry = repo_store.commits.tables_of(head.head).get(key)
         if entry is None or not owns(branch, entry.home):
             raise NotFoundError(
-                f"branch '{branch}' has not written to '{key}', so there can be no external write to it",
+                f"branch '{branch}' has not written to '{key}', so it has no external writes",
                 hint="pass the URI of a Lance table to adopt the whole table",
             )
         return {key: _with_external_write(repo_store, branch, key, entry, combiner)}
@@ -54,7 +54,7 @@ def _with_external_write(
     # Other tools do not sync what they write, and the files of all external versions may be among those of the newest.
     repo_store.config.store.sync_all()
     copied = VersionRef(home=home, version=staging.copy_ordinary(home, newest))
-    version_ref = staging.build_wanted(copied)  # it may bring the first rows since an index was recorded
+    version_ref = staging.build_wanted(copied)  # it may add the first rows since an index was recorded
     check_primary_key(key, version_ref.schema, entry.primary_key)
     # Lance does not enforce keys, so that an external write may have repeated one.
     check_unique(version_ref, entry.primary_key)

@@ -41,7 +41,7 @@ from anabranch.storage import at_once, in_parallel
 
 @dataclass(slots=True, kw_only=True)
 class MergedTable:
-    """The result of a step: how many rows change, the conflicts that are left, and, if it was staged, the new entry.
+    """The result of a step: the number of changed rows, the unresolved conflicts, and, if it was staged, the new entry.
 
     The entry is None if nothing was staged, and if the table is dropped or stays as it was.
     """
@@ -83,7 +83,7 @@ def iter_step_conflicts(step: TableStep, comparer: RowComparer) -> Iterator[Conf
 def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowChanges]:
     """Yield the changes and conflicts of a step, to add to its result.
 
-    The result gets another step if the rows do not fit together, and it was decided to take the table from one side.
+    The result gets another step if the rows cannot be merged and a resolver takes the table from one side.
     """
     step = merged.step
     yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))
@@ -187,7 +187,7 @@ class Stager:
             changes = _iter_rows(step, found, version_ref.schema, self.comparer)
             replaced = staging.replace_rows(version_ref, merged.iter_batches(changes))
             version_ref = replaced.version_ref
-            # What was written so far is in no entry, and garbage collection removes it.
+            # No entry names the files written so far, so garbage collection removes them.
             if merged.conflicts.count:
                 return merged
             # These constraints hold only with the merged rows.
@@ -244,7 +244,7 @@ def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
         # A table has at least one column, so one of them is dropped last. Its name may be that of a new column.
         last = [_free_name(shape)]
         version_ref = staging.alter_columns(version_ref, [ColumnChange(path=shape.dropped[0], name=last[0])])
-    # First: a column that is renamed or added may take the name of a dropped one.
+    # Drop columns first: a renamed or added column may take the name of a dropped one.
     if first := shape.dropped[len(last) :]:
         version_ref = staging.drop_columns(version_ref, first)
     if shape.lenient_changes:
@@ -269,17 +269,17 @@ def _free_name(shape: Shape) -> str:
 
 
 def _stage_indices(step: MergeTable, version_ref: VersionRef, *, before: VersionRef) -> VersionRef:
-    """Drop and build indices. The ones that stay cover the rows of before; new rows are found without them."""
+    """Drop and build indices. Indices that stay cover only the old rows. New rows are found without them."""
     altered = step.shape.altered
     if any(change.type is not None for change in altered):
         names = {change.path: change.name for change in altered if change.name is not None}
         version_ref = staging.keep_indices(version_ref, of=before, names=names)
     existing = staging.read_recipes(version_ref) if step.dropped_indices else {}
     for name in step.dropped_indices:
-        if name in existing:  # it may have gone with its column
+        if name in existing:  # it may have been dropped with its column
             version_ref = staging.drop_index(version_ref, name)
     version_ref = staging.build_indices(version_ref, step.built_indices)
-    # The merge may bring the first rows since an index was recorded.
+    # The merge may add the first rows since an index was recorded.
     return version_ref if step.target.entry.rows else staging.build_wanted(version_ref)
 
 

@@ -43,7 +43,7 @@ def iter_row_changes(step: MergeTable, found: FoundRows, schema: pa.Schema) -> I
 
     If there are conflicts, they are all returned, but not all rows: such a merge is not published.
 
-    The rows may have nulls in columns of the result that take none.
+    The rows may have nulls in columns of the result that do not allow them.
     """
     if isinstance(found, RowChanges):
         yield found
@@ -87,7 +87,7 @@ class _RowMerger:
         if replaced.any():
             yield from self._replace(found.filter(replaced))
         yield from self._decide_on_rows(found)
-        # Last: rows that have row ids must be written before those that have none.
+        # Written last: rows with row ids must come before rows without.
         fresh = found.where("inserted", None)
         if fresh.any():
             part = found.filter(fresh)
@@ -123,7 +123,7 @@ class _RowMerger:
                 hint="delete the repeated rows on that side",
             )
 
-    # Rows that are on both sides
+    # Rows of both sides
 
     def _replace(self, found: ChangedRows) -> Iterator[RowChanges]:
         """Replace rows of the target.
@@ -208,7 +208,7 @@ class _RowMerger:
         return values, is_changed, conflicts
 
     def _decide(self, cells: Cells, left: list[Cells]) -> tuple[pa.Array, Mask]:
-        """Return the values of cells, and which of them are resolved. The other ones are added to `left`.
+        """Return the values of cells, and a mask of the resolved ones. The others are added to `left`.
 
         Structs and JSON are merged by path, except where a decision is for the whole cell.
         """
@@ -319,7 +319,7 @@ class _RowMerger:
         return row
 
     def _result_name(self, name: Any, hint: str) -> str:
-        """Return the name in the result of a column that may be called as it was before a rename."""
+        """Return the name in the result of a column that may be given by its name before a rename."""
         names = self._schema.names
         for known in self._step.resolution.names.of_column(str(name)):
             if known in names:

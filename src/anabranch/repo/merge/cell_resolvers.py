@@ -61,7 +61,7 @@ class Cells:
         return replace(self, rows=self.rows[mask], **filtered)
 
 
-# Returns the new values of cells, and which of them are resolved.
+# Returns the new values of cells, and a mask of the resolved ones.
 Decide = Callable[[Cells], tuple[pa.Array, Mask]]
 
 
@@ -106,7 +106,7 @@ def decide_on_each(cells: Cells, mask: Mask, decide: Decide, others: Decide) -> 
 
 
 def first_of(decide: Decide, others: Decide) -> Decide:
-    """Return a decision that asks `others` about the cells that the first function leaves open."""
+    """Return a decision that calls `others` for the cells that the first function leaves unresolved."""
 
     def both(cells: Cells) -> tuple[pa.Array, Mask]:
         values, resolved = decide(cells)
@@ -198,7 +198,7 @@ def _latest_by(column: str) -> Decide:
 def row_decider(
     decided: Callable[[Conflict], Any], others: Callable[[Conflict], Any] | str | None
 ) -> Callable[[Conflict], Any]:
-    """Return a function that asks `others`, or takes that side, if no decision was made on a row."""
+    """Return a function that decides by `others`, or takes that side, if no decision was made on a row."""
 
     def decide(conflict: Conflict) -> Any:
         answer = decided(conflict)

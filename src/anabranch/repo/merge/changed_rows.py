@@ -57,7 +57,7 @@ class ChangedRows:
         return self if mask.all() else ChangedRows(self._batch.filter(pa.array(mask)), self._fragments)
 
     def flags(self, columns: int) -> tuple[Mask, Mask]:
-        """Return which columns the source changed, and which are in conflict, for each row."""
+        """Return for each row the columns that the source changed, and those in conflict."""
         return _flags(self._batch.column("source_columns"), columns), _flags(self._batch.column("conflicts"), columns)
 
     @property
@@ -113,13 +113,13 @@ def cells_of(rows: pa.StructArray, name: str | None, kind: pa.Field) -> pa.Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowChanges:
-    """Changes to rows of the target: what to write, how many rows change, and which conflicts are left."""
+    """Changes to rows of the target: the rows to write, the number of changed rows, and the unresolved conflicts."""
 
     batch: RowBatch = field(default_factory=lambda: RowBatch(rows=None))
     counts: TableCounts = NO_ROWS
     conflicts: Unresolved = NO_CONFLICTS
-    # The changes that the rows of the batch come from, row by row, if they have nulls in a column that takes none. None
-    # if they come from a decision on whole rows.
+    # The changes from which the rows of the batch were made, if they have nulls in a column that does not allow them.
+    # None if they were made by a decision on whole rows.
     origin: ChangedRows | None = None
 
 
@@ -156,7 +156,7 @@ def _numbers(array: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 # Rows that only the source updated, in a table whose columns no side changed. The result has the rows of the source.
-# Most merges of a few rows are like this. They need no match of four sides, and no decision on any cell.
+# This is the usual merge of a few rows. It needs no match of four sides, and no decision on cells.
 
 # More rows are left to the engine.
 _MOST_ROWS = 10_000
@@ -194,7 +194,7 @@ def find_source_updates(step: MergeTable) -> RowChanges | None:
 
 
 def _are_updates_apart(step: MergeTable) -> bool:
-    """Return whether both sides may only have updated rows, each side other ones, of columns that no side changed.
+    """Return whether both sides may have only updated different rows, and changed no columns.
 
     Whether the source also deleted and inserted the same number of rows is found when their keys are read.
     """

@@ -1,4 +1,4 @@
-"""Apply the changes of commits to another branch, revert them, or put them on top of another state.
+"""Apply the changes of commits to another branch, revert them, or rebase them onto another state.
 
 A table that has not changed since then gets its other state by pointer, except in a rebase. The rows of all other
 tables are merged.
@@ -128,7 +128,7 @@ class Rebase(Replay):
 def _rebased(repo_store: RepoStore, ancestry: Ancestry, record: CommitRecord, request: Rebase) -> Change:
     commit = record.commit
     before = repo_store.commits.get(commit.parent_commit_id or "")
-    # Of a merge of a state that `onto` already has, only the own changes are applied. A merge of a live branch also
+    # If a merge merged a state that `onto` already has, only its own changes are applied. A merge of a live branch also
     # took tables of main, which the merged commit does not have.
     if commit.merged_parent_commit_id is not None and record.taken_from is None:
         merged = repo_store.commits.get(commit.merged_parent_commit_id)

@@ -27,7 +27,7 @@ from anabranch.repo.snapshot import Table
 from anabranch.repo.write.homes import refuse_shared_home, taken_homes
 from anabranch.storage import in_parallel, iter_in_parallel
 
-# The hint of operations that take the ways to decide, and report their conflicts in the error.
+# The hint of operations with resolution arguments, which report their conflicts in the error.
 DECIDE = "read the conflicts of this error, then pass a `strategy` or `resolvers`"
 
 # Tables with more rows to read are merged one after the other, so that a merge of many tables needs about the memory
@@ -86,7 +86,7 @@ class Combiner:
     resolution: Resolution
 
     def recording(self, record: Callable[[Conflict], None]) -> "Combiner":
-        """Return the same, which also calls a function for each conflict that a decision decides."""
+        """Return a copy that also calls a function for each conflict that a decision resolves."""
         decisions = replace(self.resolution.decisions, record=record)
         return replace(self, resolution=replace(self.resolution, decisions=decisions))
 
@@ -199,7 +199,7 @@ class _TablePlanner:
             return
         if source is not None and target is not None:
             self._source_keys[target.key] = source.key
-        # The source did not change the table, so that whatever the target has stays.
+        # The source did not change the table, so the state of the target stays.
         if base is not None and source is not None and _is_as_before(base, source):
             return
         if source is not None and target is not None:
@@ -244,14 +244,14 @@ class _TablePlanner:
             self.tables.append(DropTable(key=target.key, target=target))
 
     def _decider_of(self, name: TableKey, states: _States) -> SchemaDecider:
-        """Return what decides on the name or the existence of a table, which is reported by `name`."""
+        """Return the decider on the name or the existence of a table, which is reported by `name`."""
         base, source, target = (None if state is None else state.key for state in states)
         # A name that another table of the target has means that table.
         names = (key for key in (target, base, source) if key is not None)
         return self._decider(name, *(key for key in names if key not in self._target or key == target))
 
     def _decider(self, *names: TableKey) -> SchemaDecider:
-        """Return what decides on a table with these names, the one to report first."""
+        """Return the decider on a table with these names. Conflicts report the first name."""
         resolution = TableResolution(resolution=self._combiner.resolution, names=TableNames.of(names))
         return SchemaDecider(resolution=resolution, conflicts=self.conflicts)
 
@@ -296,7 +296,7 @@ class _TablePlanner:
         return min(found, default=None)
 
     def _named(self, name: TableKey) -> Sequence[PlannedTable]:
-        """Return the tables of the result that would have a name. One may be a table that the source left as it is."""
+        """Return the tables of the result that would have a name. One may be unchanged by the source."""
         found = [table for table in self.tables if table.key == name and not isinstance(table, DropTable)]
         if len(found) > 1:
             return found

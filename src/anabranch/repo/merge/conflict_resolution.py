@@ -24,7 +24,7 @@ from anabranch.repo.merge.decisions import Decisions, TableNames, parse_decision
 
 
 class Strategy(StrEnum):
-    """What to do with conflicts that no resolver resolves."""
+    """The decision on conflicts that no resolver resolves."""
 
     FAIL = "fail"
     SOURCE = "source"
@@ -68,7 +68,7 @@ class TableResolution:
         return leave_open if decided is None else by_function(decided, f"{self.names.tables[0]}.{column}")
 
     def find_cell_resolver(self, column: str) -> Resolver | None:
-        """Return the resolver of all cells of a column, or the side of the strategy. None: they stay unresolved."""
+        """Return the resolver of all cells of a column, or the side of the strategy. None leaves them unresolved."""
         found = self._find_for_cells(column)
         return self.resolution.side if found is None else found[1]
 
@@ -129,14 +129,14 @@ class TableResolution:
         return self.for_table()
 
     def for_misfit(self) -> str | None:
-        """Return the side that a table is taken from as a whole, because its rows cannot be merged: it was named.
+        """Return the side that the resolver of a table names, to take it as a whole, because its rows cannot be merged.
 
         A strategy does not decide this: all changes of the other side would be lost.
         """
         return self.resolution.decisions.side_of(self.names, None, (None, None, None)) or self._find_side()
 
     def for_row(self) -> Callable[[Conflict], Any] | str | None:
-        """Return the side, or the function that returns the row, for a row that one side deleted. None: unresolved."""
+        """Return the side, or a function that returns the row, for a row that one side deleted. None if unresolved."""
         resolver = self._find_resolver()
         others = resolver if callable(resolver) else self.resolution.any_row or self.for_table()
         decided = self.resolution.decisions.for_conflicts(self.names, None)
@@ -144,13 +144,13 @@ class TableResolution:
 
 
 _Value = TypeVar("_Value")
-# The values of a thing that both sides changed, as texts: of the base, the source and the target.
+# The values of a property that both sides changed, as texts: of the base, the source and the target.
 SideTexts = tuple[str | None, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaDecider:
-    """Decides on what both sides changed of a table besides its rows. What is not decided is added to `conflicts`."""
+    """Decides on changes of both sides to a table besides its rows. Undecided ones are added to `conflicts`."""
 
     resolution: TableResolution
     conflicts: list[Conflict] = field(default_factory=list)

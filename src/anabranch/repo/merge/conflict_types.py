@@ -45,7 +45,7 @@ class Conflict:
     The values are cells if `column` is set, rows as dicts if only `key` is set, else texts that describe the table.
     None is null, or a row, table or column that does not exist. With `path` they are those of one field of a struct, or
     of one member of a JSON object, as JSON text. `decision` is the `take` or `value` of a conflict that is decided.
-    `hint` is what to do about a conflict that the strategy does not decide.
+    `hint` is the next step for a conflict that the strategy does not decide.
     """
 
     table: str
@@ -67,7 +67,7 @@ class Conflict:
 
 
 class Conflicts(Iterator[Conflict]):
-    """Conflicts that are found one by one. A notebook shows the first ones; iterating yields them all the same."""
+    """Conflicts that are found one by one. A notebook shows the first ones. Iterating yields all of them."""
 
     def __init__(self, found: Iterator[Conflict]) -> None:
         self._found = found
@@ -98,7 +98,7 @@ class StrategyGap:
 class Unresolved:
     """Conflicts that no resolver and no strategy decided. `build` makes the objects, which a count does not need.
 
-    `hint` is that of all of them.
+    All of them have the same `hint`.
     """
 
     count: int

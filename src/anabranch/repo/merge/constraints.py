@@ -1,4 +1,4 @@
-"""Check the constraints of merged rows: columns that take no nulls, and a key that rows were not matched by.
+"""Check the constraints of merged rows: columns that do not allow nulls, and a key by which rows were not matched.
 
 If one side made a column NOT NULL, the other side may have inserted rows with nulls there, or set cells to null. These
 are decided on row by row. Nulls of the source are in rows that the merge writes. Nulls of the target may be in rows
@@ -34,7 +34,7 @@ from anabranch.repo.merge.steps import MergeTable
 def iter_without_nulls(
     step: MergeTable, changes: Iterator[RowChanges], schema: pa.Schema, comparer: RowComparer
 ) -> Iterator[RowChanges]:
-    """Yield the changes of rows without nulls in columns that take none, and the conflicts about such nulls.
+    """Yield the changes of rows without nulls in columns that do not allow them, and the conflicts about such nulls.
 
     Rows of the target that the source did not change are decided on, too.
     """
@@ -65,7 +65,7 @@ def iter_without_nulls(
 
 
 def _find_nulls(step: MergeTable) -> str | None:
-    """Return a predicate of the rows of the target that have nulls in columns that take none in the result.
+    """Return a predicate of the rows of the target with nulls in columns that do not allow them in the result.
 
     None if there are no such rows.
     """
@@ -90,7 +90,7 @@ def _with_target(triple: ColumnTriple) -> ColumnTriple:
 
 
 def _as_changes(step: MergeTable, kept: ChangedRows, schema: pa.Schema) -> RowChanges:
-    """Return rows of the target, as they are, as rows of the result."""
+    """Return unchanged rows of the target as rows of the result."""
     named = {column.name: column for column in step.shape.columns if column.triple.target is not None}
     arrays = [cells_of(kept.target, column.triple.target, column.field) for column in named.values()]
     # New columns with a default are filled.
@@ -174,7 +174,7 @@ class _NullDecider:
             is_strict = column.name in self.step.shape.strict_columns - self.step.undecided_columns
             if not is_strict or not rows.column(column.name).null_count:
                 continue
-            # A row that was left out because of an earlier column has nothing more to decide.
+            # A row that was left out because of an earlier column needs no further decision.
             nulls = _Nulls(self, change, column, np.flatnonzero(_null_mask(rows.column(column.name)) & ~is_dropped))
             values, are_open, are_dropped = nulls.decide()
             is_dropped[nulls.positions[are_dropped]] = True
@@ -220,7 +220,7 @@ class _Nulls:
             self._is_clash = clashes[:, decider.columns.index(column)]
 
     def decide(self) -> tuple[pa.Array, Mask, Mask]:
-        """Return values instead of nulls, which of them are not decided, and which rows are left out.
+        """Return values instead of nulls, a mask of the undecided ones, and a mask of the rows to leave out.
 
         Decide by resolutions, resolvers or the strategy. Raise InvalidInputError if a decision sets a null.
         A side that does not have a row decides to leave it out. Cells that both sides changed and that nothing decides
@@ -280,7 +280,7 @@ class _Nulls:
 
     @property
     def _hint(self) -> str:
-        """What to do if the side with the null should decide, which it cannot."""
+        """Return the hint if the side with the null should decide, which is not possible."""
         side = self._step.resolution.find_cell_resolver(self._column.name)
         if side not in ("source", "target"):
             return ""
@@ -354,7 +354,7 @@ def _check_keys(step: MergeTable, written: list[pa.Table], replaced: Addresses) 
     schema = pa.schema([column.field for column in merged])
     names = [column.triple.target for column in merged if column.triple.target is not None]
     kept = kept_keys(step.version_ref, names, replaced)
-    # Rows that stay as they are get nulls in a column of the key that the target does not have yet.
+    # Unchanged rows get nulls in a column of the key that the target does not have yet.
     empty = [column.name for column in merged if column.is_new and column.name not in shape.filled]
     if kept.count and empty:
         raise SchemaMismatchError(

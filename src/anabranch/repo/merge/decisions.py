@@ -22,7 +22,7 @@ _EXAMPLE = "{'table': 'shop.orders', 'key': {'id': 2}, 'column': 'amount', 'take
 
 @dataclass(frozen=True, slots=True)
 class JsonValue:
-    """A value as JSON has it. It is read when the type of its column is known."""
+    """A value in JSON form. It is converted when the type of its column is known."""
 
     value: Any
 
@@ -31,8 +31,8 @@ class JsonValue:
 class TableNames:
     """The names of a table in the base and on both sides, the one of the result first, and those of renamed columns.
 
-    Resolvers may use any of them. A name that two columns have, because names were swapped, is not here: it names
-    the column that has it in the result.
+    Resolvers may use any of them. If names were swapped, two columns have the same name: it means the column that has
+    it in the result, and is left out here.
     """
 
     tables: tuple[str, ...]
@@ -46,7 +46,7 @@ class TableNames:
         used = Counter(name for names in groups for name in names)
         found: dict[str, tuple[str, ...]] = {}
         for names in groups:
-            # A name that two columns have on different sides is ambiguous, so that it stands only for itself.
+            # A name that two columns have on different sides is ambiguous, so it has no other names.
             own = tuple(sorted(name for name in names if used[name] == 1))
             found.update({name: own for name in own if len(own) > 1})
         return cls(tables=tuple(tables), columns=found)
@@ -307,7 +307,7 @@ def _key_text(key: Mapping[str, Any], names: TableNames) -> str:
 
 
 def _in_json(value: Any) -> Any:
-    """Return a value as JSON holds it. Numbers of numpy and pandas count as those of Python."""
+    """Return a value in JSON form. Numbers of numpy and pandas count as those of Python."""
     if isinstance(value, float) and value == 0:
         return 0.0  # -0.0 is equal, but not as text
     plain = value.item() if hasattr(value, "item") and hasattr(value, "dtype") else value

@@ -63,13 +63,13 @@ class KeptDecisions:
         return sorted(info.path for info in self.config.store.list_files(self.folder))
 
     def add(self, decided: Iterable[Conflict]) -> None:
-        """Keep the decisions on conflicts, beside those that are kept already."""
+        """Keep the decisions on conflicts, in addition to those that are kept already."""
         new = [_entry_of(conflict) for conflict in decided]
         if not new:
             return
         before = self._read_all()
         entries = _newest([*_in_order(before), *new])
-        # A new object first, then the deletions. After a crash in between, it names the objects that it replaces: the
+        # Put the new object before the deletions. After a crash in between, it names the objects that it replaces: the
         # order of their names is that of the clocks, which may differ. If two merges fail at once, each has an object,
         # and no decision is lost.
         fields = {

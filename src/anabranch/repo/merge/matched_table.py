@@ -119,7 +119,7 @@ class MatchedTable:
     def _merge_shapes(self) -> tuple[Shape, MergedNotes]:
         sides = self._sides
         shape = merge_shapes(sides, decider=self._decider, is_used=self._is_used)
-        # One side may have changed the key. Rows can be matched by any key whose values are unique on all sides.
+        # One side may have changed the key. Rows can be matched by any key with unique values on all sides.
         matched_by = next((key for key in shape.key_candidates if self._is_key_everywhere(key)), ())
         shape = replace(shape, matched_by=matched_by)
         notes = MergedNotes() if sides.are_same else merge_notes(sides, shape.columns, self._decider)
@@ -152,7 +152,7 @@ class MatchedTable:
         return notes, without
 
     def _is_key_everywhere(self, key: Sequence[ColumnTriple]) -> bool:
-        """Return whether the values of columns are unique in the base and on both sides, also where they are no key."""
+        """Return whether the values of columns are unique in the base and on both sides."""
         for number, side in enumerate((self._base, self._source, self._target)):
             columns = tuple(name for column in key if (name := column.sides[number]) is not None)
             # Writes keep a primary key unique, so that only other columns must be read.
@@ -177,7 +177,7 @@ class MatchedTable:
                     return True
         return False
 
-    # How the rows can be matched
+    # Ways to match rows
 
     @property
     def _has_keys(self) -> bool:
@@ -198,7 +198,7 @@ class MatchedTable:
             return False
         return not self._source.changed.older and not self._source.changed.reshaped
 
-    # Which rows are read
+    # The rows to read
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:
         """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
@@ -227,7 +227,7 @@ class MatchedTable:
         )
 
     def _without_applied(self, older: tuple[Part, ...], newer: tuple[Part, ...]) -> tuple[Part, ...]:
-        """Return the rows of the source without those that it inserted and that the target has already.
+        """Return the rows of the source without inserted rows that the target has already.
 
         A target that was made from the source has its rows with their row ids: the branch already has the commit that
         is applied to it. Elsewhere, another row may have the id.
@@ -295,7 +295,7 @@ def _merge_indices(
     """
     ours = read_recipes(sides.source.version_ref)
     before = {} if sides.base is None else read_recipes(sides.base.version_ref)
-    # The source left its indices alone, so that those of the target stay and need not be read.
+    # The source did not change its indices, so those of the target stay and need not be read.
     if _segments(ours) == _segments(before):
         return (), ()
     theirs = read_recipes(sides.target.version_ref)

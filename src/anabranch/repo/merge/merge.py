@@ -75,11 +75,11 @@ def iter_conflicts(repo_store: RepoStore, request: BranchMerge) -> Iterator[Conf
 def merge_branch(repo_store: RepoStore, request: BranchMerge) -> tuple[MergeResult, Published | None]:
     """Merge and publish. If the target moves concurrently, merge again on top of its new head.
 
-    Return the result, and what this call published, if anything.
+    Return the result, and the commit that this call published, if any.
     """
     merger = _BranchMerger(repo_store, request)
     head = merger.head
-    # Before the merge, which may have conflicts with its own result.
+    # Search before the merge, which may have conflicts with its own result.
     once = request.spec.once
     if once is not None and (earlier := repo_store.find_once(once, head)) is not None:
         return MergeResult(plan=merger.plan(head, None), commit=earlier), None
@@ -291,7 +291,7 @@ class _BranchMerger:
         if is_same_state(base, source) or is_same_state(source, target):
             return target
         if base is not None and source.dataset != target.dataset:
-            # Another table got this name on one of the sides. The rows of two tables must not be mixed.
+            # On one side, another table got this name. The rows of two tables must not be mixed.
             return source if target.dataset == base.dataset else target
         match = TableMatch(
             key=key,

@@ -38,7 +38,7 @@ def field_paths(field: pa.Field, parent: str = "") -> Iterator[str]:
 
 
 def merge_by_path(cells: Cells, decide: Decide) -> tuple[pa.Array, Mask]:
-    """Merge cells. `decide` is called for what both sides changed at the same path.
+    """Merge cells. `decide` is called for changes of both sides at the same path.
 
     Cells that are null on a side, or are not JSON objects there, are decided on as a whole. So are those of rows that
     both sides inserted.
@@ -147,7 +147,7 @@ def _put(value: dict[str, Any], path: tuple[str, ...], member: Any) -> None:
 
 
 def _parse(text: str | None) -> Any:
-    # Decimals, because a float does not hold every number of JSON.
+    # Decimals, because a float cannot represent every number of JSON.
     return None if text is None else json.loads(text, parse_float=Decimal)
 
 

@@ -156,7 +156,7 @@ class ReplayResult:
 
 
 def gap_text(gap: StrategyGap) -> str:
-    """Return what the strategy does not decide in a table, and what to do instead, as one sentence."""
+    """Return a sentence about the conflicts of a table that the strategy does not decide, with the next step."""
     number = "1 conflict" if gap.conflicts == 1 else f"{gap.conflicts} conflicts"
     return f"The strategy does not decide {number} of {gap.table}: {gap.hint}"
 

@@ -109,8 +109,8 @@ def iter_own_commits(
 def replay(repo_store: RepoStore, request: Replay) -> tuple[LogEntry | None, tuple[GraphCommit, ...]]:
     """Apply changes, and publish the new commits with one entry of the log: all of them or none.
 
-    They are made again for each head that another writer puts first. If one change has conflicts, nothing changes.
-    Return the entry, None if nothing had to be done, and the new commits, oldest first.
+    The commits are made again for each head that another writer puts first. If one change has conflicts, nothing
+    changes. Return the entry, None if nothing had to be done, and the new commits, oldest first.
     """
     made = Made()
     is_moved = False
@@ -156,9 +156,9 @@ def replay(repo_store: RepoStore, request: Replay) -> tuple[LogEntry | None, tup
 def _make_commits(
     repo_store: RepoStore, head: LogEntry, view: View, changes: Sequence[Change], request: Replay
 ) -> tuple[View, tuple[CommitRecord, ...]]:
-    """Stage changes on top of what a view shows, and store their commits, which follow a head.
+    """Stage changes on top of a view, and store their commits, which follow a head.
 
-    Return what the branch shows with them. A change that it already has is left out.
+    Return the view of the branch with them. A change that it already has is left out.
     """
     made: list[CommitRecord] = []
     combiner = request.combiner
@@ -261,8 +261,8 @@ def plan_replay(repo_store: RepoStore, request: Replay) -> tuple[CommitPlan, ...
 def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator[Iterator[tuple[Change, MergeSteps]]]:
     """Provide the steps of each change on top of the changes before it.
 
-    These are staged when the next steps are asked for, so they must have no conflicts. Garbage collection removes what
-    was staged.
+    These are staged when the next steps are requested, so they must have no conflicts. Garbage collection removes the
+    staged files.
     """
     view, changes = request.find_changes(repo_store, head) or (View.of(head), ())
 

@@ -31,7 +31,7 @@ from anabranch.repo.write.staged_table import append_again
 LoadCombiner = Callable[[BranchName], Combiner]
 
 
-# The commit of a run, if it changed anything, and what this call published, if anything.
+# The commit of a run, if it changed anything, and the commit that this call published, if any.
 PublishedRun = tuple[GraphCommit | None, Published | None]
 
 

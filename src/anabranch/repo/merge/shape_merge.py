@@ -91,7 +91,7 @@ class _ShapeMerger:
                 self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
 
     def _name_of_added(self, source: str, target: str) -> str:
-        """Return the name of a column that both sides added. A side that has another name than at first renamed it."""
+        """Return the name of a column that both sides added. A side renamed it if it has not its first name."""
         if source == target:
             return target
         source_ids, target_ids = self._sides.column_ids
@@ -132,7 +132,7 @@ class _ShapeMerger:
         base, source, target = self._fields(triple)
         table, left = (self._target, target) if maker == "source" else (self._source, source)
         wins = maker
-        # To replace a column that the other side has changed or written to would lose that without a conflict.
+        # Replacing a column that the other side has changed or written to would lose these changes without a conflict.
         if base != left or self._is_used(table, left.name):
             texts = _text(base), _text(source), _text(target)
             wins = self._decider.decide(f"the {maker} made another column of it", texts, column=base.name)
@@ -208,8 +208,8 @@ class _ShapeMerger:
         source = self._key_of("source", self._source.primary_key)
         target = self._key_of("target", self._target.primary_key)
         base = target if self._base is None else self._key_of("base", self._base.primary_key)
-        # A key that both sides have is the best to match rows by, then the one that they had. Without a base, two keys
-        # are those of two tables.
+        # Prefer the common key of both sides to match rows, then that of the base. Without a base, different keys mean
+        # different tables.
         found = [base, source, target] if self._base is not None else []
         if source == target:
             found = [source, *found]

@@ -27,7 +27,7 @@ from anabranch.repo.snapshot import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedColumn:
-    """A column of the result, its names in the base and on both sides, and what it is in the target `before` the merge.
+    """A column of the result, its names in the base and on both sides, and its field in the target `before` the merge.
 
     `is_restored`: the target dropped it. Any row of the source may have another value in it.
     """
@@ -236,7 +236,7 @@ class Shape:
 
     @cached_property
     def strict_columns(self) -> frozenset[str]:
-        """The columns that take no nulls and are not part of the key."""
+        """The columns that do not allow nulls and are not part of the key."""
         return frozenset(c.name for c in self.columns if not c.field.nullable and c.name not in self.primary_key)
 
     def lenient_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -297,7 +297,7 @@ def merge_notes(sides: TableSides, columns: Sequence[MergedColumn], decider: Sch
 def find_misfit(
     sides: TableSides, columns: Sequence[MergedColumn], notes: MergedNotes
 ) -> tuple[MergedColumn, str] | None:
-    """Return the first column whose merged default does not fit the merged column, and what is wrong with it.
+    """Return the first column whose merged default does not fit the merged column, and the problem.
 
     Only columns that are not in the target as they are in the result are checked.
     """

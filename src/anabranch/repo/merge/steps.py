@@ -1,4 +1,4 @@
-"""The steps of a merge as values: what is done to each table of the target. Nothing here reads or writes.
+"""The steps of a merge as values: the change of each table of the target. Nothing here reads or writes.
 
 `combiner` decides which tables are added, dropped, renamed or matched; `matched_table` plans the columns and rows of
 those that are matched. `apply` counts a step, or stages it. A step does not hold rows, only where they are stored.
@@ -67,7 +67,7 @@ class TableMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """What is done to one table. The defaults are those of a step that changes no rows and keeps the name.
+    """The change of one table. The defaults are those of a step that changes no rows and keeps the name.
 
     `conflicts` are those of columns, keys and notes. `wanted` are the indices of a table that has no rows to build them
     from.
@@ -137,7 +137,7 @@ class RenameTable(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedStep(_Step):
-    """What is done to a table that both sides have."""
+    """The change of a table that both sides have."""
 
     action: ClassVar[TableAction] = TableAction.MERGED
     match: TableMatch

@@ -175,7 +175,7 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
     """Follow the steps of a ref. The branch is kept as long as they follow first parents."""
     record, branch = start.record, start.branch
     for step in ref.steps:
-        if step.sign == "~":
+        if step.mark == "~":
             history = repo_store.commits.iter_history(record)
             commit = next(islice(history, step.count, None), None)
             if commit is None:

@@ -249,15 +249,15 @@ class _TypeParser:
         if inside is None:
             raise self._unknown("decimal")
         precision, _, scale = inside.strip("()").partition(",")
-        digits, places = int(precision), int(scale or 0)
+        digits, decimals = int(precision), int(scale or 0)
         max_digits = _MAX_DIGITS if name == "decimal128" else _MAX_DIGITS_256
-        if not 1 <= digits <= max_digits or not 0 <= places <= digits:
+        if not 1 <= digits <= max_digits or not 0 <= decimals <= digits:
             raise InvalidInputError(
-                f"type {self._text!r} has {digits} digits, {places} of them after the decimal point",
+                f"type {self._text!r} has {digits} digits, {decimals} of them after the decimal point",
                 hint=f"use 1 to {max_digits} digits, and at most as many after the decimal point",
             )
         is_small = name != "decimal256" and digits <= _MAX_DIGITS
-        return pa.decimal128(digits, places) if is_small else pa.decimal256(digits, places)
+        return pa.decimal128(digits, decimals) if is_small else pa.decimal256(digits, decimals)
 
     def _read_size(self) -> int:
         inside = self._take(r"\(\s*\d{1,9}\s*\)|\[\s*\d{1,9}\s*\]")

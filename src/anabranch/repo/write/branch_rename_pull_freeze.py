@@ -35,7 +35,7 @@ from anabranch.repo.refs.protection import refuse_locked, refuse_protected
 from anabranch.repo.write.publish import Published, publish
 from anabranch.repo.write.settle import list_external_writes, settle_head
 
-# A writer that commits all the time may move the branch several times before the rename wins.
+# Frequent commits may move the branch several times before the rename succeeds.
 _MAX_ATTEMPTS = 8
 
 
@@ -134,7 +134,7 @@ def _hint_for_taken(repo_store: RepoStore, head: LogEntry, new: BranchName) -> s
 def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Published | None:
     """Make a table follow its source again; return None if the branch has no copy of it.
 
-    A live branch drops its copy and shows main's. A pinned one takes the table as its parent has it now.
+    A live branch drops its copy and shows the table of main. A pinned branch takes the present state of its parent.
     """
     entry = repo_store.heads.get(branch)
     if entry.state.is_live:
@@ -145,7 +145,7 @@ def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Publ
         return publish(repo_store, expected=entry, changes={}, spec=spec, rebase=_require_live)
     source = _pulled_from(repo_store, entry, key)
     theirs = repo_store.commits.find_table(source, key)
-    # The parent has dropped the table, and the pull drops it here, too, if it is here.
+    # The parent has dropped the table, so the pull drops it here, too, if it exists.
     if theirs is None:
         _require(repo_store, entry, key)
     if is_same_state(repo_store.commits.find_table(entry.head, key), theirs):
@@ -164,14 +164,14 @@ def _require(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> None:
 
 
 def _require_live(entry: LogEntry) -> Changes:
-    """Return no changes for a head that another writer put first; refuse it if the branch is not live any more."""
+    """Return no changes for a head that another writer put first. Refuse a branch that is no longer live."""
     if not entry.state.is_live:
         raise WriteConflictError(f"branch '{entry.branch}' was frozen at the same time", hint="read it again and retry")
     return {}
 
 
 def _pulled_from(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> CommitRecord:
-    """Return the commit with a table as the branch's parent shows it now; of a live parent, that may be one of main."""
+    """Return the commit with the present state of a table in the parent, which may be of main for a live parent."""
     parent = entry.state.parent
     if parent is None or parent.branch is None:
         raise InvalidInputError(
@@ -185,7 +185,7 @@ def _pulled_from(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> Commi
 
 
 def freeze_branch(repo_store: RepoStore, branch: BranchName) -> Published:
-    """Make a live branch pinned: from now on it shows what it shows now."""
+    """Make a live branch pinned, with its present tables."""
     entry = repo_store.heads.get(branch)
     if not entry.state.is_live:
         raise InvalidInputError(f"branch '{branch}' is pinned already", hint="there is nothing to freeze")

@@ -35,13 +35,13 @@ def being_removed(config: RepoConfig, dataset: str) -> Iterator[None]:
     notice is collected: a deletion whose answer was lost may still be carried out.
     """
     config.store.put(_path(dataset), b"\n")
-    # Not in `finally`: see above.
+    # Not in `finally`: after a failure the notice stays.
     yield
     config.store.delete(_path(dataset))
 
 
 def is_being_removed(config: RepoConfig, dataset: str) -> bool:
-    """Whether a folder may be removed now; to be called after something was written into it."""
+    """Return whether a folder may be removed now. Call this after a write into the folder."""
     return config.store.find_info(_path(dataset)) is not None
 
 
@@ -58,7 +58,7 @@ def stage_new(
     primary_key: Sequence[str],
     is_taken: Callable[[str], bool],
 ) -> StagedTable:
-    """Make an empty table: a new dataset, or one that an earlier table of that name left behind.
+    """Make an empty table: a new dataset, or the dataset of an earlier table of that name.
 
     `is_taken` returns whether another table has a folder, for example one that was renamed and has kept its folder.
     """
@@ -104,11 +104,11 @@ def _create(config: RepoConfig, branch: BranchName, dataset: str, schema: pa.Sch
 def _take_over(
     config: RepoConfig, branch: BranchName, dataset: str, schema: pa.Schema
 ) -> tuple[VersionRef, VersionRef] | None:
-    """Return what an earlier table left behind, as it is and emptied; None if it cannot be used."""
+    """Return the dataset of an earlier table, unchanged and emptied. None if it cannot be used."""
     root = config.dataset_root(dataset)
     try:
         version_ref = VersionRef(home=root, version=root.head_version())
-        # They cannot be switched on later, and without them rows cannot be matched between versions.
+        # Stable row ids cannot be enabled later, and without them rows cannot be matched between versions.
         if not version_ref.open().has_stable_row_ids:
             return None
         left = home_for_writing(config, branch, version_ref)
@@ -148,15 +148,15 @@ def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[st
 
 
 def _can_be_key(kind: pa.DataType) -> bool:
-    """Whether equal values of a type have one form, and Arrow can look them up."""
+    """Return whether equal values of a type have one form, and Arrow can search for them."""
     types = pa.types
-    # Of floats, 0.0 and -0.0 are equal in two forms, and NaN is not equal to itself.
+    # Floats: 0.0 and -0.0 are equal but differ in form, and NaN is not equal to itself.
     is_odd = types.is_nested(kind) or types.is_floating(kind) or types.is_null(kind) or types.is_dictionary(kind)
     return not is_odd and not isinstance(kind, pa.BaseExtensionType)
 
 
 def free_dataset(config: RepoConfig, key: TableKey) -> str:
-    """Return a folder that no table has or had."""
+    """Return a folder that no present or former table uses."""
     return f"{key.bucket}/{key.table}-{config.new_id().lower()}.lance"
 
 
@@ -166,7 +166,7 @@ def taken_homes(tables: TableMap, *, besides: Container[TableKey]) -> frozenset[
 
 
 def refuse_shared_home(key: TableKey, entry: TableEntry, taken: Container[tuple[str, str | None]]) -> None:
-    """Refuse a folder that another table has taken, which was created and renamed concurrently."""
+    """Refuse a folder that another table uses, because that table was created and renamed concurrently."""
     if (entry.dataset, entry.home) in taken:
         raise WriteConflictError(
             f"another table took the folder of table '{key}' at the same time", hint="do it again on the new state"
@@ -174,5 +174,5 @@ def refuse_shared_home(key: TableKey, entry: TableEntry, taken: Container[tuple[
 
 
 def home_for_writing(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
-    """The root of a dataset as a branch may write to it: main at the root itself, others in a fork."""
+    """Return the home of a dataset to which a branch may write: the root for main, a fork for others."""
     return version_ref if owns(branch, version_ref.home.branch) else fork_home(config, branch, version_ref)

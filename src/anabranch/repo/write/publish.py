@@ -1,4 +1,4 @@
-"""Publish a change of tables as the next commit of a branch: stage, publish, settle.
+"""Publish a change of tables as the next commit of a branch, and settle it.
 
 The tables are staged before (`staged_table`). `publish` stores the commit, puts the log entry, which alone makes the
 commit visible, and settles the tables (`settle`), so that plain Lance readers see them too.
@@ -43,18 +43,18 @@ from anabranch.storage import PreparedObject, in_parallel
 # Given the head that another writer put first, return the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
 
-# Each loss is a commit of another writer, so that some writer always makes progress. The limit only ends a loop that
-# could not end otherwise.
+# Each failed attempt means a commit of another writer, so some writer always makes progress. The limit only prevents an
+# endless loop.
 _MAX_ATTEMPTS = 1000
 
-# A change that is published sooner costs no request. Native cleanup spares files that were written in the last days
-# unless it is asked not to.
+# Changes that are published sooner need no check. By default, native cleanup keeps files that were written in the last
+# days.
 _YOUNG_MICROSECONDS = 5 * 60 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A commit that was just published: the entry of its branch, its tables, and the external writes that it met.
+    """A commit that was just published: the entry of its branch, its tables, and the external writes that were found.
 
     The `linked` tables are settled already. If the change may be published only once and the branch had it already,
     it `is_earlier`: the entry is the newest one of the branch, and nothing was changed.
@@ -103,7 +103,7 @@ def publish(
 
 @dataclass(slots=True)
 class Made:
-    """What a decision to move a branch has made: new commits, and local files that must be durable before the entry."""
+    """The results of a decision to move a branch: new commits, and files that must be durable before the entry."""
 
     commits: Sequence[CommitRecord] = ()
     files: list[str] = field(default_factory=list)
@@ -111,13 +111,13 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What has to be durable before a commit (`files`), and the manifests to link after it."""
+    """The files that must be durable before a commit, and the manifests to link after it."""
 
     files: tuple[str, ...] = ()
     manifests: tuple[tuple[TableKey, PreparedSettle, PreparedObject], ...] = ()
 
     def link(self) -> frozenset[TableKey]:
-        """Give the settled manifests their names. Return the tables that are settled by that."""
+        """Give the settled manifests their names. Return the tables that are settled now."""
         linked = []
         for key, prepared, manifest in self.manifests:
             try:
@@ -166,7 +166,7 @@ def prepare_settlement(
 def _try_to_prepare(
     config: RepoConfig, table: tuple[TableKey, TableEntry], *, settles: bool
 ) -> tuple[TableKey, PreparedSettle, PreparedObject | None] | None:
-    """Prepare one table; None if that is not possible now."""
+    """Prepare one table. Return None if that is not possible now."""
     key, entry = table
     try:
         home = config.home_of(entry)
@@ -239,7 +239,7 @@ class Attempt:
         if head.state.run is not None:
             refuse_ended(head)
         entry = self._store_commit(head)
-        # As late as possible: the decision may have taken long, and files of expired work may be gone.
+        # Check as late as possible: the decision may have taken long, and files of expired work may be collected.
         if self.repo_store.lease is not None:
             self.repo_store.lease.check()
         return entry
@@ -285,7 +285,7 @@ def move_branch(
     known: LogEntry | None = None,
     attempts: int,
 ) -> LogEntry:
-    """Move a branch to new commits. Each decision states in `made` what it made, and checks the lease at its end.
+    """Move a branch to new commits. Each decision records its results in `made`, and checks the lease at its end.
 
     The entry is rolled back if the lease expired during the put, because files of the commits may have been collected.
     It stays if another commit builds on it by then, and the move is reported as done: a caller that tried again would
@@ -330,7 +330,7 @@ def _run_checks(
 def refuse_removed_files(config: RepoConfig, branch: BranchName, changes: Changes) -> None:
     """Refuse a change that was staged some minutes ago and whose files were removed since.
 
-    Our own gc respects leases. Native `cleanup_old_versions` knows nothing of staged versions and removes their files.
+    Our own gc respects leases. Native `cleanup_old_versions` ignores staged versions and removes their files.
     """
     for key, entry in changes.items():
         # Only staged versions in homes of this branch were written by this change.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Values for `?` or `$name` in SQL.
 Parameters = Sequence[Any] | Mapping[str, Any]
-# SQL, or a function of the snapshot that returns False or raises if something is wrong.
+# SQL, or a function of the snapshot that returns False or raises if the check fails.
 Check = str | Callable[[Snapshot], object]
 Checks = Sequence[Check] | Mapping[str, Check]
 NamedCheck = tuple[str, Check]
@@ -36,7 +36,7 @@ def checked_checks(given: object) -> tuple[NamedCheck, ...]:
     """Return the checks with their names; the default name is the text or the name of the function."""
     if isinstance(given, Mapping):
         named = list(given.items())
-    # A single text would be taken for a list of checks of one character each.
+    # A single text would be read as a list of checks of one character each.
     elif isinstance(given, Sequence) and not isinstance(given, str):
         named = [(_name(check), check) for check in given]
     else:
@@ -48,7 +48,7 @@ def checked_checks(given: object) -> tuple[NamedCheck, ...]:
 
 
 def recorded_checks(checks: Sequence[NamedCheck]) -> tuple[tuple[str, str], ...]:
-    """The checks as a log entry records them. A function has no text: it is recorded by its name, with empty SQL."""
+    """Return the checks in the form of a log entry. A function is recorded by its name, with empty SQL."""
     for name, check in checks:
         if isinstance(check, str) and not check.strip():
             raise InvalidInputError(f"the check {name!r} is empty", hint="give SQL, or a function")
@@ -56,7 +56,7 @@ def recorded_checks(checks: Sequence[NamedCheck]) -> tuple[tuple[str, str], ...]
 
 
 def callable_checks(checks: Sequence[NamedCheck]) -> tuple[NamedCheck, ...]:
-    """The checks, if this process can run all of them; a function of another process it cannot run."""
+    """Return the checks if this process can run all of them. It cannot run functions of other processes."""
     for name, check in checks:
         if check == "":
             raise InvalidInputError(
@@ -73,7 +73,7 @@ def run_checks(
     *,
     record: Callable[[CheckOutcome], None] = lambda _: None,
 ) -> None:
-    """Raise at the first check that finds something. `record` gets the result of each check that ran."""
+    """Run checks. Raise an error at the first one that fails. `record` gets the result of each check that ran."""
     for name, check in checks:
         outcome = _outcome(name, check, CheckResult.PASSED)
         try:
@@ -139,7 +139,7 @@ def _failed(name: str, problem: str) -> CheckFailedError:
 
 
 def _is_false(answer: object) -> bool:
-    """Whether an answer is False, of Python, numpy or Arrow. An empty answer or 0 is not False."""
+    """Return whether a result is False, of Python, numpy or Arrow. An empty result or 0 is not False."""
     import numpy as np
     import pyarrow as pa
 

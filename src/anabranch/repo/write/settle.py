@@ -31,7 +31,7 @@ class ExternalWrite:
 
 
 def warn_of_external_writes(writes: Sequence[ExternalWrite]) -> None:
-    """Warn of external writes that a commit met; the commit is published, and plain Lance readers do not see it."""
+    """Warn of external writes that a commit found. The commit is published, but plain Lance readers do not see it."""
     for write in writes:
         called = f"'{write.table}', branch='{write.home}'"
         warn_of_external_write(
@@ -42,15 +42,15 @@ def warn_of_external_writes(writes: Sequence[ExternalWrite]) -> None:
 
 
 def settle_published(repo_store: RepoStore, branch: BranchName, changes: Changes) -> tuple[ExternalWrite, ...]:
-    """Settle the tables of a commit; return the external writes that were found.
+    """Settle the tables of a commit. Return the external writes that were found.
 
     Every other failure is left to the next writer: the commit is published, and readers of the repository see it.
     """
     found: list[ExternalWrite] = []
     # A table taken from another branch is in that branch's home, which this one does not write to.
     pending = {key: entry for key, entry in changes.items() if entry is not None and owns(branch, entry.home)}
-    # Until the branch has no newer version of these tables: a writer that overtook this one may have settled before
-    # it, and its version would stay below an older one.
+    # Repeat until the branch has no newer version of these tables: a later writer may have settled first, and its
+    # version would stay below an older one.
     while pending:
         settle = partial(_try_to_settle, repo_store, branch)
         answers = in_parallel(settle, pending.items(), at_a_time=repo_store.config.tables_at_a_time)
@@ -70,7 +70,7 @@ def settle_published(repo_store: RepoStore, branch: BranchName, changes: Changes
 def _try_to_settle(
     repo_store: RepoStore, branch: BranchName, table: tuple[TableKey, TableEntry]
 ) -> bool | ExternalWrite:
-    """Settle one table; return whether that succeeded, or the external write that prevents it."""
+    """Settle one table. Return whether that succeeded, or the external write that prevents it."""
     key, entry = table
     try:
         home = repo_store.config.home_of(entry)
@@ -87,8 +87,8 @@ def _try_to_settle(
 def settle_movement(repo_store: RepoStore, after: LogEntry) -> tuple[ExternalWrite, ...]:
     """Settle the tables that a reset, undo, redo, cherry-pick, revert or rebase changed.
 
-    Another writer may have moved the branch between the caller's last read and this entry, so what counts is the entry
-    before it.
+    Another writer may have moved the branch between the caller's last read and this entry, so the change is computed
+    from the entry before it.
     """
     try:
         before = repo_store.heads.get_numbered(after.branch, after.number - 1)
@@ -122,7 +122,7 @@ def _settle(repo_store: RepoStore, branch: BranchName, key: TableKey, entry: Tab
 
 
 def find_newer(repo_store: RepoStore, branch: BranchName, settled: Changes) -> dict[TableKey, TableEntry]:
-    """Return what was published since of the tables that were just settled.
+    """Return newer published versions of the tables that were just settled.
 
     A slow writer may have settled an older version after a newer one, so each reads the branch again afterwards.
     """

@@ -1,4 +1,4 @@
-"""One table inside a transaction: what it was, what has been staged on it, and how to do that again elsewhere."""
+"""One table in a transaction: its former state, the staged changes, and their repetition on another version."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,9 +19,9 @@ from anabranch.repo.log.entries import TableEntry
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One staged change. `again` makes it on another version; None if its meaning depends on the rows it was made on.
+    """One staged change. `again` repeats it on another version. None if it depends on the rows of its version.
 
-    `added` is the number of rows that it adds wherever it is made, if that is known and it changes no other rows.
+    `added` is the number of rows that it adds to any version, if that is known and it changes no other rows.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedTable:
-    """A table as a transaction has it. `origin` is its entry in the transaction's snapshot, None for a new table."""
+    """A table in a transaction. `origin` is its entry in the transaction's snapshot, None for a new table."""
 
     key: TableKey
     origin: TableEntry | None
@@ -55,7 +55,7 @@ class StagedTable:
         if before is not None and self.origin == before and all(step.name == "rename" for step in self.steps):
             return None  # a fork that nothing was staged on
         entry = self.to_entry()
-        # What was staged has a version of its own.
+        # Staged changes have a version of their own.
         is_back = before is not None and before.version == entry.version and before.state == entry.state
         return None if is_back else entry
 
@@ -72,7 +72,7 @@ class StagedTable:
 
 
 def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:
-    """Make a table of the snapshot ready for writing on a branch, which is where it is forked."""
+    """Prepare a table of the snapshot for writing on a branch. Fork it if needed."""
     version_ref = VersionRef(home=config.home_of(entry), version=entry.version)
     forked_from = entry.forked_from
     if owns(branch, entry.home):
@@ -94,8 +94,8 @@ def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry:
 
 def fork_home(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
     """Fork the home of a version for a branch."""
-    # A new name for each fork. If two processes create one Lance branch, its head may be neither of theirs, and a
-    # crash in between blocks the name for good.
+    # A new name for each fork. If two processes create one Lance branch, its head may be wrong for both, and a crash in
+    # between blocks the name.
     home: Home = staging.fork(version_ref, f"{homes_folder(branch)}/{config.new_id()}")
     return VersionRef(home=home, version=home.head_version())
 
@@ -162,16 +162,15 @@ def append_again(
     after: VersionRef,
     unique_by: Sequence[str],
 ) -> VersionRef:
-    """Stage what was appended between two versions on another one, without writing it again if that can be."""
+    """Stage rows that were appended between two versions on another one, without writing them again if possible."""
     _refuse_other_columns(before, other)
     if unique_by:
-        # The keys were compared with `before` when they were appended, so that only rows that came since can have
-        # them.
+        # The keys were compared with `before` when they were appended, so only later rows can have them.
         _refuse_existing(other, scan.appended_keys(before, after, unique_by), unique_by, beyond=before)
     try:
         return staging.append_fragments(other, fragments)
     except SchemaMismatchError:
-        # Another home or other bases: the files cannot be used there, the rows can.
+        # In another home or with other bases, the files cannot be used again, but the rows can.
         return staging.append(other, scan.read_appended(before, after))
 
 
@@ -179,7 +178,7 @@ def upsert_step(version_ref: VersionRef, data: pa.Table, *, keys: Sequence[str],
     def upserted(on: VersionRef) -> VersionRef:
         staged = staging.upsert(on, data, keys).version_ref
         if set(keys) != set(primary_key):
-            # Rows that are new by other columns may bring a primary key that is there already, or none.
+            # Rows that are new by other columns may have a null or existing primary key.
             check_unique(staged, primary_key)
         return staged
 
@@ -202,7 +201,7 @@ def upsert_fragments_step(
 
 
 def overwrite_step(version_ref: VersionRef, data: Any, *, unique_by: Sequence[str]) -> Step:
-    """Stage a replacement of all rows, and of the columns if the data has others, with the same indices."""
+    """Stage a replacement of all rows, and of the columns if those of the data differ, with the same indices."""
     in_memory = isinstance(data, pa.Table)
     if in_memory and unique_by:
         staging.refuse_repeated(KeyRows.of_table(data, unique_by))  # before anything is written
@@ -250,14 +249,14 @@ def replace_fragments_step(version_ref: VersionRef, change: WrittenChange, *, pr
         try:
             return staging.replace_written(on, addresses=change.addresses, moved=change.moved, fresh=change.fresh)
         except SchemaMismatchError as err:
-            # Another commit was the first to write the table on this branch, so that its files are in another folder.
+            # Another commit wrote the table on this branch first, so its files are in another folder.
             raise WriteConflictError("its files were moved by another commit", hint="run the statement again") from err
 
     return Step("change of rows", replaced(version_ref), replaced)
 
 
 def _check_written_keys(on: VersionRef, change: WrittenChange, primary_key: Sequence[str]) -> None:
-    """Refuse written rows that repeat a key among themselves, or have one of a row that stays."""
+    """Refuse written rows with a repeated key, or with the key of a row that stays."""
     left = staging.delete_rows(on, change.addresses).version_ref
     added = staging.append_fragments(left, (*change.moved, *change.fresh))
     _refuse_existing(left, scan.appended_keys(left, added, primary_key), primary_key)
@@ -272,7 +271,7 @@ def with_wanted_indices(staged_table: StagedTable) -> StagedTable:
 
 
 def replayed(staged_table: StagedTable, theirs: TableEntry, theirs_version_ref: VersionRef) -> StagedTable:
-    """Return the table with the same steps on top of what another writer published."""
+    """Return the table with the same steps on top of the version that another writer published."""
     version_ref = theirs_version_ref
     rows: int | None = theirs.rows
     for step in staged_table.steps:

@@ -81,7 +81,7 @@ class TableChanges(ABC):
         parsed, target = self._start(table), self._start(new)
         if self._write_set.has(target):
             raise TableExistsError(f"there is a table '{new}' already", hint="choose another name")
-        # Rows that are recorded under the old name are staged by this. They would be dropped with that name.
+        # This stages rows that are recorded under the old name. They would be dropped with that name.
         staged_table = self._write_set.get(parsed)
         self._write_set.put(parsed, None)
         self._write_set.put(target, replace(staged_table, key=target).then(Step("rename", staged_table.version_ref)))
@@ -243,7 +243,7 @@ def drop_columns(staged_table: StagedTable, columns: Sequence[str]) -> StagedTab
 def set_primary_key(staged_table: StagedTable, columns: Sequence[str]) -> StagedTable:
     """Set the primary key. No data is written: the rows must have unique keys already."""
     check_primary_key(staged_table.key, staged_table.version_ref.schema, columns)
-    # The rows are a table of this key already, so that they need not be read.
+    # The table has this key already, so its rows need not be read.
     if tuple(columns) == staged_table.primary_key:
         return staged_table
     check_unique(staged_table.version_ref, columns)
@@ -265,7 +265,7 @@ def drop_index(staged_table: StagedTable, name: str) -> StagedTable:
 def compact(
     staged_table: StagedTable, *, target_rows_per_fragment: int, rewriter: Rewriter | None = None
 ) -> StagedTable:
-    """Rewrite small fragments as larger ones. The rows stay, so that it means the same on any other version."""
+    """Rewrite small fragments as larger ones. Rows do not change, so the step can be repeated on any version."""
     checked_number(target_rows_per_fragment, "target_rows_per_fragment", hint="pass a number of rows")
 
     def compacted(version_ref: VersionRef) -> VersionRef:
@@ -295,7 +295,7 @@ def with_fitting_defaults(staged_table: StagedTable, columns: Iterable[str]) -> 
 
 
 def require_where(where: str | None, what: str) -> str:
-    """Refuse a change of rows without a predicate: it is more often a mistake than intended."""
+    """Refuse a change of rows without a predicate, because it is usually a mistake."""
     if where is None:
         raise InvalidExpressionError(
             f"the {what} has no predicate",

@@ -1,4 +1,4 @@
-"""The tables of a transaction: those of the head that it builds on, and the ones that it has changed.
+"""The tables of a transaction: those of its head, and those that it has changed.
 
 Also the queue in which transactions of one process wait for each other.
 """
@@ -42,7 +42,7 @@ Change = Callable[[StagedTable], StagedTable]
 
 @dataclass(eq=False, repr=False)
 class WriteSet:
-    """The staged table for each changed one, None for a dropped one, on top of the head of a branch.
+    """The staged tables of a transaction on top of the head of a branch. A dropped table is None.
 
     Small changes of rows are recorded, and staged when their table is read or changed in another way, or when the
     transaction is committed: then all tables at once, so that many tables take as long as one.
@@ -65,7 +65,7 @@ class WriteSet:
     _folders: Counter[str] | None = None
 
     def begin(self) -> None:
-        """Read the newest head of the branch; only while nothing is staged."""
+        """Read the newest head of the branch. Call this only while nothing is staged."""
         self.head = self._repo_store.heads.get(self.branch)
         is_live = self.head.state.is_live
         self.main = find_main(self._repo_store, self.head) if is_live else None
@@ -99,18 +99,18 @@ class WriteSet:
         return key in self._recorded
 
     def entry(self, key: TableKey) -> TableEntry:
-        """Return a table as it is staged; recorded rows are not in it."""
+        """Return the staged state of a table, without recorded rows."""
         staged_table = self._changed.get(key)
         return self._entry_before(key) if staged_table is None else staged_table.to_entry()
 
     def get(self, key: TableKey) -> StagedTable:
-        """Return a table as it is staged, or ready to be staged. What is recorded for it is staged first."""
+        """Return the staged state of a table, or prepare it for staging. Its recorded rows are staged first."""
         if self.is_recorded(key):
             self.stage_recorded([key])
         return self._staged(key)
 
     def base_of(self, key: TableKey) -> tuple[VersionRef, tuple[str, ...]]:
-        """Return the version of a table under what is recorded, and its primary key. Nothing is forked or written."""
+        """Return the version of a table without recorded rows, and its primary key. Nothing is forked or written."""
         staged_table = self._changed.get(key)
         if staged_table is not None:
             return staged_table.version_ref, staged_table.primary_key
@@ -123,7 +123,7 @@ class WriteSet:
 
     def read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
         """Return rows in memory as a table, so that they can be checked before they are written, others as a stream."""
-        # Only what may be larger than the memory stays a stream. Rows in memory can be checked before anything is
+        # Only data that may be larger than the memory stays a stream. Rows in memory can be checked before anything is
         # written.
         streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
         reader = as_reader(data, self.schema_for(key, data))
@@ -215,7 +215,7 @@ class WriteSet:
                 self.put(key, staged_table)
 
     def take_in(self, prepared: StagedTable, step: Step) -> None:
-        """Add a table that was prepared before; if it has changed since, on top of the change where that is safe."""
+        """Add a table that was prepared before. If it has changed since, rebase it onto the change if that is safe."""
         key = prepared.key
         if key in self.changed_keys():
             raise InvalidInputError(
@@ -235,7 +235,7 @@ class WriteSet:
         self.put(key, staged_table)
 
     def changes(self) -> dict[TableKey, TableEntry | None]:
-        """Return what differs from the head: the new entry of each table, None for a dropped one."""
+        """Return the changes since the head: the new entry of each table, None for a dropped one."""
         self.stage_recorded()
         changes: dict[TableKey, TableEntry | None] = {}
         for key, staged_table in self._changed.items():
@@ -271,7 +271,7 @@ class WriteSet:
     def _on_top_of(
         self, theirs: TableEntry | None, key: TableKey, staged_table: StagedTable | None, origin: TableEntry | None
     ) -> StagedTable:
-        """Return a changed table on top of what another commit made of its origin."""
+        """Return a changed table on top of the state that another commit gave its origin."""
         is_new_here = origin is None or staged_table is None or staged_table.origin is None
         if theirs is None or staged_table is None or is_new_here or theirs.primary_key != staged_table.primary_key:
             raise WriteConflictError(
@@ -304,7 +304,7 @@ def warn_dropped(write_set: WriteSet) -> None:
 # The repository's root, the branch and the table.
 WriterKey = tuple[str, BranchName, TableKey]
 
-# Longer than most transactions take. After that, staging beside the holder costs only work that may be lost.
+# Longer than most transactions take. Staging concurrently with the holder only risks repeated work.
 _PATIENCE_SECONDS = 10.0
 # How often a waiting writer checks whether the holder was dropped. A dropped holder does not notify it.
 _POLL_SECONDS = 0.1
@@ -329,16 +329,16 @@ class WriterQueue:
     patience_seconds: float = _PATIENCE_SECONDS
     generation: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition)
-    # A dropped writer leaves it by itself.
+    # A dropped writer disappears from it.
     _turns: weakref.WeakValueDictionary[WriterKey, Writer] = field(default_factory=weakref.WeakValueDictionary)
 
     def take(self, writer: Writer, key: WriterKey) -> None:
-        """Wait a bounded time for a key; after that the writer holds it until it leaves."""
+        """Wait a bounded time for a key. Then the writer holds it until it leaves."""
         deadline = time.monotonic() + self.patience_seconds
         with self._changed:
             while self._turns.get(key) not in {None, writer}:
-                # It continues without a turn, and publishing decides. To wait here could make two threads wait for
-                # each other.
+                # Continue without a turn, and publishing decides. Waiting here could make two threads wait for each
+                # other.
                 if self._must_not_wait(key):
                     return
                 # The holder may be open for hours, for example in a notebook. This writer takes its turn, so that the
@@ -358,9 +358,9 @@ class WriterQueue:
             self._changed.notify_all()
 
     def _must_not_wait(self, key: WriterKey) -> bool:
-        """Whether this thread holds the key, or a later one that others may wait for while they hold this one.
+        """Return whether this thread holds the key, or a later key for which a holder of this key may wait.
 
-        WriterKeys are waited for in their order only, so that no two threads wait for each other.
+        Threads wait for keys only in their order, so that no two threads wait for each other.
         """
         this = threading.get_ident()
         return any(other >= key and holder.thread == this for other, holder in list(self._turns.items()))

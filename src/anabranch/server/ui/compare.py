@@ -70,7 +70,7 @@ def show_comparison(visit: Visit) -> Shown:
     """Show the tables that differ, with counts and schema changes."""
     sides, table = Sides.of(visit), visit.query("table")
     view = {"sides": sides, "choices": visit.lake.list_choices(), "table": table, "tables": None}
-    # As long as no second ref was chosen, there is only the form.
+    # Without a second ref, the page has only the form.
     if not sides.after:
         return Shown("compare/tables.html", view)
     diff = visit.repository.diff(sides.range, tables=[table] if table else None, engine=_ENGINE)
@@ -86,7 +86,7 @@ def show_comparison(visit: Visit) -> Shown:
 
 
 def with_counts(tables: Iterable[TableDiff], *, asked_for: str) -> list[CountedDiff]:
-    """Return tables that differ, with counts as long as few rows must be compared, and for one that was asked for."""
+    """Return tables that differ. Add row counts while few rows must be compared, and to the requested table."""
     left, found = _MOST_COMPARED, list[CountedDiff]()
     for table in tables:
         counts = counts_within(table, most=sys.maxsize if table.key == asked_for else left)

@@ -59,7 +59,7 @@ def _link(lake: Lake, target: GraphTarget, name: str) -> str:
 
 
 def show_commit(visit: Visit) -> Shown:
-    """Show a commit, what made it, and the tables that it changed, compared with its first parent."""
+    """Show a commit, its origin, and the tables that it changed, compared with its first parent."""
     lake = visit.lake
     commit = lake.repository.get_commit(_commit_id(visit))
     parent = commit.parent_commit_id
@@ -90,7 +90,7 @@ def show_commit(visit: Visit) -> Shown:
 
 
 def _input_versions(visit: Visit, pipeline: PipelineRecord | None) -> Mapping[str, int]:
-    """Return the Lance versions of all tables at the commit at which a pipeline read its inputs, if it is there."""
+    """Return the Lance versions of all tables at a pipeline's input commit. They are empty if that is missing."""
     if pipeline is None or pipeline.input is None:
         return {}
     try:
@@ -127,7 +127,7 @@ def _done(commit: GraphCommit | None, success: str, nothing: str) -> Redirect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A run, and what its pipeline recorded. The record is None if it was not a pipeline's."""
+    """A run, and the record of its pipeline, which is None if no pipeline made the run."""
 
     info: RunInfo
     pipeline: PipelineRecord | None
@@ -172,7 +172,7 @@ def show_run(visit: Visit) -> Shown:
     view = {
         "run": RunRow.of(visit, info),
         "checks": [(check, _tables_of(check.sql)) for check in checks],
-        # Where its tables can be read.
+        # The ref at which the tables of the run can be read.
         "ref": info.commit_id or info.target,
     }
     return Shown("runs/run.html", view)
@@ -189,7 +189,7 @@ def _tables_of(sql: str) -> tuple[str, ...]:
 
 
 def show_lineage(visit: Visit) -> Shown:
-    """Show what a table at a ref was made from."""
+    """Show the inputs from which a table at a ref was made."""
     ref, lake = visit.ref(), visit.lake
     table, snapshot = visit.request.path_params["table"], lake.repository.snapshot_of(ref)
     # The path of the lake is part of the key, because the picture contains links.

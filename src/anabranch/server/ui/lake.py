@@ -121,7 +121,7 @@ class Lake:
 
     @property
     def identity(self) -> Hashable:
-        """What distinguishes the lake from all others of this process, also from deleted ones."""
+        """The key of the lake, unique among all lakes of this process, including deleted ones."""
         return self.repository.uri, self.made_at
 
     def name_of(self, branch: str) -> str:
@@ -158,7 +158,7 @@ class Lake:
 
 
 def loaded_message(order: LoadOrder, *, rows: int | None, commit_id: str | None, created: bool = False) -> str:
-    """Return what a load did, for its visitor."""
+    """Return the message about a load for its visitor."""
     if commit_id is None:
         return f"{order.table} has all rows of {order.name} already: nothing changed."
     number = "" if rows is None else "1 row of " if rows == 1 else f"{rows:,} rows of "

@@ -171,7 +171,7 @@ def _view(visit: Visit, draft: Draft) -> MergeView:
         draft=draft,
         choices=visit.lake.list_choices(),
         plan=plan,
-        # Of the plan itself, where it names them: a side may have moved between the two reads.
+        # Use the commits of the plan if it names them: a side may have moved between the two reads.
         heads=replace(heads, source=plan.source_commit_id, target=plan.target_commit_id),
         tables_page=page_of(plan.tables, number=_number(visit.field("tables") or visit.query("tables")), size=_TABLES),
         kept=tuple(map(_kept_text, kept)),
@@ -236,7 +236,7 @@ def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple
         found = visit.repository.conflicts(draft.source, draft.into, **draft.options())
         # Not read if the plan counted none: reading would compare the rows again.
         still_open = by_id(islice(found, MOST_LISTED)) if plan.conflict_count else {}
-    # A decision about columns may lead to conflicts of rows that were not there before.
+    # A decision about columns may lead to new conflicts of rows.
     listed = {**everything, **still_open}
     shown = [
         view_of(name, conflict, choice=draft.decisions.get(name, {}), is_open=name in still_open)
@@ -244,7 +244,7 @@ def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple
         if name in still_open or not view.is_only_open
     ]
     pages = max(1, -(-len(shown) // _CONFLICTS))
-    # A decision may shorten the list of open conflicts, so that the page of the form does not exist any more.
+    # A decision may shorten the list of open conflicts, so that the page of the form no longer exists.
     number = min(_number(visit.field("page")), pages)
     tables = sorted({conflict.table for conflict in listed.values()})
     columns = sorted({f"{one.table}.{one.column}" for one in listed.values() if one.column is not None})

@@ -21,7 +21,7 @@ ENGINE = "local"
 SIDES = ("source", "target", "base")
 # More conflicts are counted, and can be decided by rules, but are not listed.
 MOST_LISTED = 10_000
-# A longer value of a decision is not shown in its input, but kept.
+# A longer value of a decision is kept, but not shown in its input.
 _LONGEST_VALUE = 500
 # A conflict with a longer key can only be decided by a rule.
 _LONGEST_ID = 1000
@@ -73,7 +73,7 @@ def by_id(conflicts: Iterable[Conflict]) -> dict[str, Conflict]:
 
 
 def _id_of(conflict: Conflict) -> str:
-    """Return what identifies a conflict, as the fields of a resolution in JSON."""
+    """Return the id of a conflict: the fields of its resolution in JSON."""
     found: dict[str, Any] = {"table": conflict.table, "kind": str(conflict.kind)}
     if conflict.key is not None:
         found["key"] = json_value(conflict.key)
@@ -99,7 +99,7 @@ def order_of(item: tuple[str, Conflict]) -> tuple[Any, ...]:
 
 
 def row_id(conflict: Conflict) -> str:
-    """Return what identifies the row of a conflict, in JSON."""
+    """Return the id of the row of a conflict, in JSON."""
     return json.dumps([conflict.table, json_value(conflict.key)], ensure_ascii=False, sort_keys=True)
 
 

@@ -148,7 +148,7 @@ def _compare_with_main(visit: Visit, branches: Sequence[BranchInfo]) -> dict[str
     main = repository.branch_get(MAIN).head_commit_id
     found = {}
     for one in compared:
-        # It follows from both heads.
+        # Both heads determine the result.
         key = ("compared", one.name, one.version, one.head_commit_id, main)
         found[one.name] = visit.cached(partial(compare, one, main), *key, weigh=lambda _: 200)
     return found

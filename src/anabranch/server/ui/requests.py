@@ -1,4 +1,4 @@
-"""Requests of visitors: their sessions, forms within limits, and the threads in which pages are made."""
+"""Requests of visitors: sessions, forms within limits, and the threads that render pages."""
 
 import asyncio
 import hmac
@@ -173,7 +173,7 @@ def text_of(form: FormData, name: str) -> str:
 
 
 class Departure:
-    """Whether the visitor of a page has left, and what stops then."""
+    """Records whether the visitor of a page has left, and calls the functions that stop its work."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
@@ -204,11 +204,11 @@ class Departure:
 
 @asynccontextmanager
 async def noticing_departure(request: Request) -> AsyncIterator[Departure]:
-    """Yield what notices that the client closes the connection."""
+    """Yield an object that notices when the client closes the connection."""
     departure = Departure()
 
     async def watch() -> None:
-        # A body of a GET request is of no use, and its errors neither.
+        # Ignore the body of a GET request, and its errors.
         with suppress(AnabranchError, HTTPException):
             while (await request.receive())["type"] != "http.disconnect":
                 pass
@@ -240,7 +240,7 @@ class PageThreads:
 
     async def run(self, owner: str | None, work: Callable[[], T]) -> T:
         """Return the result of a function, when a thread is free."""
-        if self._all is None:  # not before there is an event loop
+        if self._all is None:  # only when there is an event loop
             self._all = CapacityLimiter(_AT_ONCE)
         if owner is None:
             return await to_thread.run_sync(work, limiter=self._all)

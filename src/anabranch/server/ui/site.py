@@ -67,7 +67,7 @@ class Visit:
         return self.lake.repository
 
     def cached(self, make: Callable[[], T], *key: Hashable, weigh: Callable[[T], int] = lambda _: _USUAL_WEIGHT) -> T:
-        """Return a value that follows from its key alone, such as from commit ids. It is made once and cached."""
+        """Return a value that its key determines, such as commit ids. It is computed once and cached."""
         # With the lake, because all lakes of the process share the cache, and their tables may have the same names.
         whole = (self.lake.identity, *key)
         found: T | None = _VALUES.find(whole)
@@ -184,7 +184,7 @@ class PageRoute(Route):
 
 
 class Site(ABC):
-    """The pages of one UI, and who sees which lake. A page is answered in a thread."""
+    """The pages of one UI, and the rights of its visitors. A page is answered in a thread."""
 
     home: ClassVar[str]
     static_path: ClassVar[str]
@@ -214,7 +214,7 @@ class Site(ABC):
 
     @abstractmethod
     def account(self, session: Session, lake: Lake | None) -> Account | None:
-        """Return whose session it is, None if that need not be shown."""
+        """Return the owner of the session, None if it is not shown."""
 
     @abstractmethod
     def explain(self, error: AnabranchError) -> AnabranchError:
@@ -225,7 +225,7 @@ class Site(ABC):
         """Answer a visitor who has not signed in."""
 
     def frame(self, request: Request) -> Frame:
-        """Return what surrounds a page that needs no session."""
+        """Return the frame around a page that needs no session."""
         return Frame(request=request, static_path=self.static_path, home=self.home, door=self.door)
 
     def static_route(self) -> PageRoute:

@@ -218,7 +218,7 @@ _MEMORY_BYTES = 1 << 30
 _EXTRA_SECONDS = 2.0
 # Statements that run at the same time. Others wait for their turn.
 _AT_ONCE = 2
-# Each one that waits keeps a thread of the server, which other pages need too.
+# Each waiting statement keeps a thread of the server, which other pages need too.
 _WAITING = 8
 # The longest time for the imports and a fork, on a busy machine.
 _START_SECONDS = 60.0
@@ -248,7 +248,7 @@ class LimitedProcesses:
         self._forking: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begin to start the process that forks, without waiting for it."""
+        """Start the process that forks, without waiting until it is ready."""
         if _STATUS.exists():
             with self._starting:
                 self._started()
@@ -267,7 +267,7 @@ class LimitedProcesses:
         """Return the result of a function that can be pickled, and so can its result.
 
         Raise what it raises, TooLargeError if it takes too much memory, and TooSlowError if it takes too much time, or
-        if the visitor leaves. The owner is whose turn it takes.
+        if the visitor leaves. The function takes a turn of the owner.
         """
         leaving = departure or Departure()
         with self._turns.turn(owner, seconds=seconds, departure=leaving):
@@ -282,7 +282,7 @@ class LimitedProcesses:
         ):
             pickle.dump((pickle.dumps(work), self._memory_bytes, seconds + _EXTRA_SECONDS), pipe)
             pipe.flush()
-            # The process ends itself. This is for one that cannot, for example because the machine was suspended.
+            # The process ends itself, unless it cannot, for example because the machine was suspended.
             connection.settimeout(seconds + _START_SECONDS)
             began = time.monotonic()
             try:
@@ -309,7 +309,7 @@ class LimitedProcesses:
         return connection
 
     def _fork(self) -> socket.socket | None:
-        """Return a connection to a new process that has reported that it is there, None if there is none."""
+        """Return a connection to a new process that has reported its start, None if it did not start."""
         with self._starting:
             control = self._started()
         ours, theirs = socket.socketpair()

@@ -1,7 +1,7 @@
 """Storage and upkeep: bytes by branch, garbage collection and the doctor.
 
-Each is done on demand by a thread of its own, because it reads the whole lake. As long as it runs, the page shows how
-far it is and loads itself again.
+Each runs on request in a thread of its own, because it reads the whole lake. While it runs, the page shows its progress
+and reloads itself.
 """
 
 import threading
@@ -20,9 +20,9 @@ from anabranch.storage.requests import OnProgress, Progress
 
 # Shorter work is answered at once.
 _WAIT_SECONDS = 1.0
-# A result that no one opened is made again after that time.
+# A result that was not opened is computed again after that time.
 _FRESH_SECONDS = 60.0
-# All work of a process, and what is waiting for its turn.
+# The limit of work that runs at once in a process, and of work that waits.
 _AT_ONCE = 2
 _MOST_WORK = 20
 _MOST_OF_LAKE = 4
@@ -34,7 +34,7 @@ class _StoppedError(Exception):
 
 @dataclass(slots=True)
 class Work:
-    """Work that runs or has ended, and how far it is."""
+    """Work that runs or has ended, and its progress."""
 
     future: Future[Any]
     began: float
@@ -51,7 +51,7 @@ class Work:
 
 
 class Workshop:
-    """The work that visitors requested, by what it is about. The same work is done once at a time."""
+    """The work that visitors requested, by its key. The same work is done once at a time."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="anabranch-upkeep")

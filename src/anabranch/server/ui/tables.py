@@ -40,7 +40,7 @@ _LONGEST_VALUE = 40_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHead:
-    """What is above every page of a table: the table at a ref, and the refs to choose from."""
+    """The head of every page of a table: the table at a ref, and the refs to choose from."""
 
     ref: str
     snapshot: Snapshot
@@ -75,7 +75,7 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsQuery:
-    """The rows that a visitor asked for: a filter, an order, and the columns."""
+    """The rows to show: a filter, an order, and the columns."""
 
     ref: str
     where: str
@@ -100,7 +100,7 @@ class RowsQuery:
         )
 
     def of_rows(self) -> dict[str, str]:
-        """Return the parameters that decide which rows there are, and in which order."""
+        """Return the parameters that select and order the rows."""
         return {"ref": self.ref, "where": self.where, "sort": self.sort, "desc": "1" if self.is_descending else ""}
 
     def parameters(self, **changes: object) -> dict[str, object]:
@@ -191,7 +191,7 @@ def show_row(visit: Visit) -> Shown:
         "head": head,
         "query": _address_of_row(visit),
         "columns": columns,
-        # The ref may not have the row any more.
+        # The row may be missing at the ref.
         "cells": None if row is None else [cell_of(row.get(column.name)) for column in columns.items],
         "history": None if key is None else _row_history(visit, head, key),
     }

@@ -12,9 +12,10 @@ from anabranch.repo.merge.plan import ReplayResult
 from anabranch.spark.gateway.procedures import Call, Rows, id_of, optional, procedure, required
 from anabranch.spark.gateway.requests import columns_of, values_of
 
-# How conflicts are decided. Resolutions are JSON: a list of objects as `conflicts` returns them, with take or value.
+# The parameters that decide conflicts. Resolutions are a JSON list of objects in the form of `conflicts`, with take or
+# value.
 _DECISIONS = optional("strategy", resolvers="MAP<STRING, STRING>", resolutions="STRING")
-# What is checked before a change is published, and what is recorded with it.
+# The parameters for checks before a change is published, and for its commit.
 _PUBLISHING = optional(
     metadata="MAP<STRING, STRING>", checks="MAP<STRING, STRING>", expected_head="STRING", dry_run="BOOLEAN"
 )

@@ -61,7 +61,7 @@ class _Source:
 
 
 def load_metadata(name: TableName, repository: Repository, snapshot: Snapshot) -> dict[str, Any]:
-    """Answer a metadata table, pinned to the commit of its table."""
+    """Return a metadata table, pinned to the commit of its table."""
     source = _Source(repository=repository, key=str(name.key), commit=snapshot.id)
     shown = _shown(source, name.metadata or "")
     return {
@@ -74,7 +74,7 @@ def load_metadata(name: TableName, repository: Repository, snapshot: Snapshot) -
 
 
 def plan_metadata(request: Request) -> dict[str, Any]:
-    """Answer the parts of a metadata table: one, but for changes."""
+    """Return the parts of a metadata table: several for changes, else one."""
     kind, options = request["metadata"]["kind"], request["options"]
     known = _OPTIONS.get(kind, ())
     for name in options:
@@ -85,7 +85,7 @@ def plan_metadata(request: Request) -> dict[str, Any]:
             )
     source = _source(request)
     if kind == _NEAREST:
-        # Here, on the driver: an error of a task would come with the text of a failed job around it.
+        # Checked on the driver: the error of a task would be inside the text of a failed job.
         column, vector, k = _parse_nearest(options)
         check_nearest(source.snapshot[source.key].version_ref, column, vector, k=k)
     if kind != _CHANGES:
@@ -130,7 +130,7 @@ def _shown(source: _Source, kind: str) -> StructType:
 
 
 def _only_inserted(batches: Iterator[pa.RecordBatch], key: str, *, skip_others: bool) -> Iterator[pa.RecordBatch]:
-    """Pass new rows on; refuse updates and deletions, which a stream of rows cannot express, or leave them out."""
+    """Yield new rows. Refuse updates and deletions, which a stream of rows cannot express, or leave them out."""
     for batch in batches:
         is_new = pc.equal(batch.column(CHANGE), INSERT)
         if not skip_others and not pc.all(is_new).as_py():
@@ -178,25 +178,25 @@ def _feed_at(source: _Source) -> PinnedFeed:
 
 
 def begin_stream(request: Request) -> dict[str, Any]:
-    """Answer the offset to begin with, and the most commits of a batch."""
+    """Return the first offset, and the maximum number of commits of a batch."""
     follower, pinned = _follower(request)
     return {"offset": follower.first(), "most": pinned.options.most_commits}
 
 
 def find_head(request: Request) -> dict[str, Any]:
-    """Answer the commit that the branch of a stream is at."""
+    """Return the head commit of the branch of a stream."""
     return {"commit": _follower(request)[0].head()}
 
 
 def find_offset(request: Request) -> dict[str, Any]:
-    """Answer the offset to read up to next: to the commit `until`, or to the head of the branch."""
+    """Return the next offset to read up to: the commit `until`, or the head of the branch."""
     follower, _ = _follower(request)
     until = request.get("until") or follower.head()
     return {"offset": follower.latest(request["start"], until=until, most=request.get("most"))}
 
 
 def plan_stream(request: Request) -> dict[str, Any]:
-    """Answer the parts of what happened between two offsets."""
+    """Return the parts of the changes between two offsets."""
     follower, _ = _follower(request)
     return _plan(follower.feed, follower.changes(request["start"], request["end"]))
 
@@ -223,7 +223,7 @@ def _make_follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
     given = {name: value for name, value in request["options"].items() if name not in _STREAMING}
     given |= {"repo": source.repository.uri, "table": source.key, "branch": branch}
     options = FeedOptions.parse(given)
-    # The columns are those of the commit at which the table was loaded; the branch may have moved since.
+    # Use the columns of the commit at which the table was loaded: the branch may have moved since.
     pinned = replace(PinnedFeed.find(options, source.repository), columns=_feed_at(source).columns)
     return FeedFollower(pinned, source.repository), pinned
 
@@ -233,7 +233,7 @@ def _piece_to_json(piece: Piece) -> dict[str, Any]:
     return {
         "commit": piece.change.commit.graph_commit_id,
         "split": split,
-        # A stream begins with all rows of a table, as if the commit had made it, whatever was there before.
+        # A stream begins with all rows of a table, as if the commit had created it.
         "has_before": piece.change.before is not None,
     }
 

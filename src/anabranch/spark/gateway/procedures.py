@@ -1,6 +1,6 @@
-"""The procedures of `CALL lake.system.NAME(...)` about branches, tags, files and maintenance, and how all are called.
+"""The procedures of `CALL lake.system.NAME(...)` for branches, tags, files and maintenance, and all calls.
 
-The catalog asks for the table of procedures, and then runs each by its name. All work is done in this process: no
+The catalog requests the list of procedures, and calls each by its name. All work is done in this process: no
 procedure starts a Spark session of its own. `merge_procedures` has those that compare and apply changes.
 """
 
@@ -60,7 +60,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Procedure:
-    """A procedure: what it takes, what its rows look like, and the function that does it."""
+    """A procedure: its parameters, the columns of its rows, and its function."""
 
     description: str
     parameters: tuple[Parameter, ...]
@@ -74,7 +74,7 @@ PROCEDURES: dict[str, Procedure] = {}
 def procedure(
     description: str, *parameters: tuple[Parameter, ...], columns: pa.Schema
 ) -> Callable[[Callable[[Call], Rows]], Callable[[Call], Rows]]:
-    """Make a function the procedure of its name."""
+    """Register a function as the procedure of its name."""
 
     def add(run: Callable[[Call], Rows]) -> Callable[[Call], Rows]:
         given = tuple(parameter for group in parameters for parameter in group)
@@ -99,7 +99,7 @@ def id_of(commit: GraphCommit | None) -> str | None:
 
 
 def list_procedures(_: Request) -> dict[str, Any]:
-    """Answer all procedures with their parameters and columns."""
+    """Return all procedures with their parameters and columns."""
     return {
         "procedures": [
             {

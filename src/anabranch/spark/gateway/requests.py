@@ -1,4 +1,4 @@
-"""Requests of the Spark catalog, which come over a Unix socket in frames: their arguments, rows and answers.
+"""Requests of the Spark catalog, sent over a Unix socket in frames: their arguments, rows and answers.
 
 A frame is one byte for its kind, four bytes (big-endian) for the length of its content, and the content:
 
@@ -7,10 +7,10 @@ A frame is one byte for its kind, four bytes (big-endian) for the length of its 
     Z   the end of such a stream; empty
     E   an error, as a JSON object: `error` (the class), `problem` and `hint`
 
-A connection carries one request: a J frame, which names the operation in `op`. Where the request brings rows, A frames
-and a Z frame follow it. The answer is a J frame, or A frames and a Z frame where it brings rows. An E frame may come
-instead of any frame of the answer, also after some rows. Closing the connection cancels the request. There is no
-other flow control than that of the socket: the writer waits until the other side has read.
+A connection carries one request: a J frame, which names the operation in `op`. If the request has rows, A frames and a
+Z frame follow. The answer is a J frame, or for rows A frames and a Z frame. An E frame may come instead of any frame of
+the answer, also after some rows. Closing the connection cancels the request. There is no other flow control than that
+of the socket: the writer waits until the other side has read.
 
 A table name in Spark SQL is `bucket.table`, then a state to read, then a metadata table.
 """
@@ -41,7 +41,7 @@ _HEADER = 5
 _ROW_BYTES = 1 << 26
 # A longer frame is a mistake. The request that ends a job of many tasks names all their files.
 _MOST_BYTES = 1 << 30
-# The most that a batch should have in the memory of a JVM, which may have little of it beside its heap.
+# The maximum size of a batch in the memory of a JVM, which may have little memory outside its heap.
 _BYTES_PER_BATCH = 64 << 20
 
 
@@ -55,7 +55,7 @@ class Frame(bytes, Enum):
 
 
 class ProtocolError(ConnectionError):
-    """The other side does not follow the protocol, or has gone."""
+    """The other side does not follow the protocol, or has disconnected."""
 
 
 class Frames:
@@ -172,7 +172,7 @@ class Request:
         return self._open_repository(uri, actor=self.get("actor"), storage_options=storage_options)
 
     def send_rows(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-        """Answer with rows, each batch as soon as there is one. Large batches are cut: a JVM has to hold each whole."""
+        """Send each batch of rows when it is ready. Cut large batches: a JVM needs memory for a whole batch."""
         self._frames.send_arrow(schema.serialize())
         for batch in batches:
             for piece in _cut(batch):
@@ -180,7 +180,7 @@ class Request:
         self._frames.send_end()
 
     def unless_cancelled(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches until the JVM closes the connection. Without sending rows, that would not be noticed."""
+        """Yield batches until the JVM closes the connection. Otherwise that is detected only when rows are sent."""
         for batch in batches:
             self._frames.check_connected()
             yield batch
@@ -188,17 +188,17 @@ class Request:
     def read_rows(self) -> pa.RecordBatchReader:
         """Read the rows that follow the request."""
         self._pieces = self._frames.read_arrow()
-        # Buffered, because Arrow takes a short read for the end of the stream.
+        # Buffered, because Arrow treats a short read as the end of the stream.
         return pa.ipc.open_stream(io.BufferedReader(ChunkStream(self._pieces)))
 
     def drain(self) -> None:
-        """Read what is left of the rows: Arrow knows their end before the frames do."""
+        """Read the remaining frames: Arrow stops at the end of the rows, before the last frame."""
         for _ in self._pieces:
             pass
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Halve a batch until its pieces are not too large, or have one row."""
+    """Halve a batch until its pieces are small enough, or have one row."""
     if batch.nbytes <= _BYTES_PER_BATCH or batch.num_rows <= 1:
         yield batch
         return
@@ -236,7 +236,7 @@ _BRANCH, _TAG, _COMMIT = "branch_", "tag_", "commit_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableName:
-    """A table, the state to read it at, and the metadata table that is meant, if any.
+    """A table, the state to read, and the metadata table, if any.
 
     `branch` is the branch to write to; None for a state that never changes.
     """
@@ -255,7 +255,7 @@ def name_of(request: Request) -> TableName:
 
 
 def new_name_of(request: Request) -> TableKey:
-    """Return the table that a rename names behind RENAME TO."""
+    """Return the new name after RENAME TO."""
     return _parse_new_name(
         request["new_parts"], old=_full_parts(request), given=request["parts"], catalog=request["catalog"]
     )
@@ -264,7 +264,7 @@ def new_name_of(request: Request) -> TableKey:
 def _full_parts(request: Request) -> list[str]:
     """Return the parts of a name with its bucket in front: after USE, `orders.history` may lack it.
 
-    A table `history` of a bucket `orders` wins.
+    A table `history` of a bucket `orders` has precedence.
     """
     parts, namespace = request["parts"], request.get("namespace", [])
     if len(namespace) == 1 and len(parts) in (2, 3) and _is_selector(parts[-1]) and _is_selector(parts[1]):
@@ -275,14 +275,14 @@ def _full_parts(request: Request) -> list[str]:
 
 
 def _is_selector(part: str) -> bool:
-    """Return whether a part of a name may stand behind a table: a state, or a metadata table."""
+    """Return whether a part of a name may follow a table: a state, or a metadata table."""
     return part in METADATA_TABLES or part.startswith((_BRANCH, _TAG, _COMMIT))
 
 
 def parse_name(parts: list[str], *, branch: str, version: str | None = None, time: int | None = None) -> TableName:
     """Parse `bucket.table[.branch_X | .tag_X | .commit_X][.history]`, with the state of VERSION or TIMESTAMP AS OF.
 
-    `branch` is meant where the name has none. `time` is in microseconds since 1970.
+    `branch` is the default if the name has none. `time` is in microseconds since 1970.
     """
     if len(parts) < 2:
         raise TableNotFoundError(f"{'.'.join(parts)!r} has no bucket", hint="name it 'bucket.table'")
@@ -310,14 +310,14 @@ def parse_name(parts: list[str], *, branch: str, version: str | None = None, tim
 
 
 def _parse_new_name(parts: list[str], *, old: list[str], given: list[str], catalog: str) -> TableKey:
-    """Parse what follows RENAME TO: `table`, `bucket.table`, with the catalog in front, or with the same branch behind.
+    """Parse the name after RENAME TO: `table`, `bucket.table`, with the catalog before or the same branch after it.
 
-    Spark puts what stands before the last part of the old name, as it was given, in front of a new name of one part.
+    Spark prepends all parts of the given old name except the last one to a new name of one part.
     `old` is the old name with its bucket.
     """
     is_short = len(parts) == len(given) and parts[:-1] == given[:-1]
-    # Of `bucket.table.branch_dev` and the name `new`, Spark makes `bucket.table.new`: the new name stands where the
-    # branch was, and is meant for the table.
+    # From `bucket.table.branch_dev` and the name `new`, Spark makes `bucket.table.new`: the new name of the table is in
+    # the position of the branch.
     if is_short and len(old) > 2 and not parts[-1].startswith(_BRANCH):
         return TableKey.parse(f"{old[0]}.{parts[-1]}")
     if len(given) < len(old) and len(parts) == 2 and parts[1] == old[-1]:

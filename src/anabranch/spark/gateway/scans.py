@@ -1,8 +1,8 @@
 """Scans of a pinned version: its parts, their rows or aggregates for Spark, and tables that options name.
 
-Filters of Spark become predicates of Lance. Spark and Lance must agree on every row that a filter drops. Where they may
-not (floating-point numbers, values that Spark cuts off), the predicate keeps a few rows too many, and Spark filters
-again: it is then not `is_exact`.
+Filters of Spark become predicates of Lance. Spark and Lance must agree on every row that a filter drops. If they may
+not agree (floating-point numbers, values that Spark truncates), the predicate returns a few more rows, and Spark
+filters again: it is then not `is_exact`.
 """
 
 import json
@@ -36,8 +36,8 @@ from anabranch.spark.types import as_shown, shown_columns, shown_schema, struct_
 def aggregate_rows(rows: Iterator[pa.RecordBatch], wanted: Sequence[Mapping[str, Any]], answer: pa.Schema) -> pa.Table:
     """Reduce rows to one, with one column for each of the wanted aggregates.
 
-    Each has a `function` (`count_star`, `count`, `min` or `max`) and, but for the first, a `column`. The rows must be
-    in the types that Spark shows, so that the least value is the one that Spark would find.
+    Each has a `function` (`count_star`, `count`, `min` or `max`) and, except for the first, a `column`. The rows must
+    have the types that Spark shows, so that the least value is that of Spark.
     """
     counts = [0] * len(wanted)
     extremes: list[list[pa.Scalar]] = [[] for _ in wanted]
@@ -62,7 +62,7 @@ def aggregate_rows(rows: Iterator[pa.RecordBatch], wanted: Sequence[Mapping[str,
 
 
 def _extreme(function: str, found: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
-    # The values stay Arrow's: Python's own dates and times end earlier than Spark's.
+    # Keep Arrow's values: Python's dates and times have a smaller range than Spark's.
     values = pa.array(found, kind) if found else pa.nulls(1, kind)
     return pa.array([pc.min(values) if function == "min" else pc.max(values)], kind)
 
@@ -72,14 +72,14 @@ _LARGEST_SPLIT = 128 << 20
 
 
 def push_filters(request: Request) -> dict[str, Any]:
-    """Answer which of Spark's filters Lance can apply, and whether Spark must apply them again."""
+    """Return the filters of Spark that Lance can apply, and whether Spark must apply them again."""
     schema = _version_ref(request).schema
     pushed = [push_predicate(found, schema) for found in request["filters"]]
     return {"pushed": [None if one is None else {"sql": one.sql, "exact": one.is_exact} for one in pushed]}
 
 
 def plan_scan(request: Request) -> dict[str, Any]:
-    """Answer the parts of a scan: enough of them to use all cores, and none too large for one task."""
+    """Return the parts of a scan: enough for all cores, and none too large for one task."""
     version_ref = _version_ref(request)
     size, cores = version_ref.count_bytes(), max(1, request.get("cores", 1))
     bytes_per_split = min(max(-(-size // cores), _SMALLEST_SPLIT), _LARGEST_SPLIT)
@@ -123,7 +123,7 @@ def _version_ref(request: Request) -> VersionRef:
 
 
 def load_source(request: Request) -> dict[str, Any]:
-    """Answer the table that options name, pinned, or that they do not ask for its rows."""
+    """Return the table that options name, pinned, unless they do not request its rows."""
     if asks_for_changes(request["options"]):
         return {"reads_rows": False}
     reading = ReadOptions.parse(with_lent_options(request["options"], request["lent"]))
@@ -141,18 +141,18 @@ def load_source(request: Request) -> dict[str, Any]:
         "version_ref": version_ref_to_json(version_ref),
         "rows": version_ref.open().count_rows(),
         "bytes": version_ref.count_bytes(),
-        # Not reported to Spark, which would show its columns as not nullable, unlike the source in Python.
+        # The key is not reported to Spark, which would show its columns as not nullable, unlike the source in Python.
         "primary_key": [],
         "properties": {},
         "schema": json.dumps(shown_schema(selected_schema(version_ref, selection)).jsonValue()),
-        # It was checked with the schema. A comment in it ends with its line.
+        # The predicate was checked with the schema. A comment in it ends with its line.
         "filter": None if selection.filter is None else f"({selection.filter}\n)",
         "bases": list(selection.bases),
     }
 
 
 def _find_branch(repository: Repository, options: Mapping[str, str]) -> str | None:
-    """Return the branch to which rows can be added: None if the options choose some rows, or a state of the past."""
+    """Return the branch to which rows can be added. None if the options select some rows, or a past state."""
     if not {"columns", "where", "bases", "version_ref"}.isdisjoint(options):
         return None
     try:
@@ -175,14 +175,14 @@ class PushedPredicate:
 
 
 class _CannotPushError(Exception):
-    """Lance cannot answer this, or might answer it in another way than Spark."""
+    """Lance cannot evaluate this, or may evaluate it differently from Spark."""
 
 
 def push_predicate(found: Mapping[str, Any], schema: pa.Schema) -> PushedPredicate | None:
-    """Translate one filter, as a tree of `op` and `args`; None if Spark has to do it alone."""
+    """Translate one filter, a tree of `op` and `args`. Return None if only Spark can apply it."""
     try:
         return _translate(found, schema)
-    except (_CannotPushError, OverflowError):  # Spark's dates and times reach further than Python's
+    except (_CannotPushError, OverflowError):  # Spark's dates and times have a larger range than Python's
         return None
 
 
@@ -207,7 +207,7 @@ def _connected(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) ->
 def _negated(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
     inner = _translate(args[0], schema)
     if not inner.is_exact:
-        raise _CannotPushError  # the opposite of too many rows is too few
+        raise _CannotPushError  # the negation of a predicate with extra rows would drop rows
     return PushedPredicate(f"(NOT {inner.sql})")
 
 
@@ -249,7 +249,7 @@ def _null_safe(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 def _in(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
     column, kind = _column(args[0], schema)
     given = [arg for arg in args[1:] if arg["op"] != "literal" or arg.get("value") is not None]
-    # With a null among them the answer is null where it is not true, which NOT would turn around.
+    # With a null in the list the result is null instead of false, which NOT would change.
     has_null = len(given) < len(args) - 1
     if not given:
         return PushedPredicate("false", not has_null)
@@ -260,7 +260,7 @@ def _in(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedP
     values = [arg["value"] for arg in given]
     if not all(isinstance(value, int) for value in values):
         raise _CannotPushError
-    # The range contains all values, and Spark removes the others that are in it.
+    # The range contains all values, and Spark removes the other rows in it.
     return PushedPredicate(f"({column} BETWEEN {min(values)} AND {max(values)})", is_exact=False)
 
 

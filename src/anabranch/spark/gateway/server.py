@@ -1,4 +1,4 @@
-"""The process itself: it answers requests on a Unix socket until the JVM that started it ends."""
+"""The process of the gateway: it answers requests on a Unix socket until the JVM that started it ends."""
 
 import os
 import select
@@ -17,13 +17,13 @@ from typing import Any
 
 from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.hints import Door, words_at
-from anabranch.spark.gateway import merge_procedures as merge_procedures  # adds its procedures
+from anabranch.spark.gateway import merge_procedures as merge_procedures  # the import adds its procedures
 from anabranch.spark.gateway import metadata, procedures, scans, tables, writes
 from anabranch.spark.gateway.requests import Frames, ProtocolError, Request
 from anabranch.spark.options import OpenRepository
 from anabranch.warnings import DurabilityWarning, ExternalWriteWarning
 
-# Raised with every change that an older jar would misunderstand.
+# Increased by every incompatible change for older jars.
 PROTOCOL = 1
 _SEND_BUFFER = 4 << 20
 # Process, user and group of the other side of a Unix socket.
@@ -56,13 +56,13 @@ _ANSWERS: Mapping[str, Callable[[Request], Mapping[str, Any]]] = {
     "abort_write": writes.abort_write,
     "delete_where": writes.delete_where,
 }
-# Operations that answer with rows, and send them themselves.
+# Operations that send rows.
 _STREAMS: Mapping[str, Callable[[Request], None]] = {
     "read_rows": scans.read_rows,
     "read_metadata": metadata.read_metadata,
     "call_procedure": procedures.call_procedure,
 }
-# Hints in the words of SQL, for errors whose own hint names what the library has.
+# Hints in terms of SQL, for errors whose own hint names functions of the library.
 _HINTS: Mapping[type[AnabranchError], str] = {
     BranchNotFoundError: "CALL lake.system.list_branches() lists the branches, SELECT * FROM lake.bucket.table.refs"
     " also the tags, and SELECT * FROM lake.bucket.table.history the commits",
@@ -70,7 +70,7 @@ _HINTS: Mapping[type[AnabranchError], str] = {
 
 
 def serve(path: str, open_repository: OpenRepository, *, idle_seconds: int = 0) -> None:
-    """Answer requests at a socket until standard input ends, which it does when the JVM does.
+    """Answer requests at a socket until standard input ends, which happens when the JVM ends.
 
     With `idle_seconds`, also end after that time without a request, unless a write was begun and has not ended.
     """
@@ -81,7 +81,7 @@ def serve(path: str, open_repository: OpenRepository, *, idle_seconds: int = 0) 
         sys.stdout.flush()
         _wait_for_end(server, idle_seconds)
         _remove_files(path)
-    # Threads may still work on requests whose callers have gone.
+    # Threads may still work on requests of disconnected callers.
     os._exit(0)
 
 
@@ -96,21 +96,21 @@ def _wait_for_end(server: "_Server", idle_seconds: int) -> None:
     stdin = sys.stdin.fileno()
     timeout = max(idle_seconds / 10, 0.1) if idle_seconds else None
     while True:
-        # The JVM holds the other end of the pipe, which the system closes also when the JVM is killed.
+        # The JVM has the other end of the pipe, which the system also closes if the JVM is killed.
         readable, _, _ = select.select([stdin], [], [], timeout)
         if readable and not os.read(stdin, 1):
             return
-        # A write that was begun is known to this process alone, and could not be committed after its end.
+        # Only this process has the state of a begun write, which could not be committed after its end.
         if idle_seconds and server.idle_for() > idle_seconds and not writes.has_begun():
             return
 
 
 def _remove_files(path: str) -> None:
-    """Remove the socket, the packages beside it and their folder: a JVM that was killed does not."""
+    """Remove the socket, the packages beside it and their folder. A killed JVM does not."""
     socket_file = Path(path)
     for file in (socket_file, *socket_file.parent.glob("anabranch-*.zip")):
         file.unlink(missing_ok=True)
-    with suppress(OSError):  # something else is in it
+    with suppress(OSError):  # the folder has other files
         socket_file.parent.rmdir()
 
 
@@ -127,7 +127,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self._last_end = time.monotonic()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - of socketserver
-        """Refuse other users. The folder of the socket keeps them out already, if its mode was not changed."""
+        """Refuse other users. The folder of the socket also excludes them, unless its mode was changed."""
         if not hasattr(socket, "SO_PEERCRED"):
             return True  # not Linux
         credentials = request.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -162,7 +162,7 @@ class _Handler(socketserver.BaseRequestHandler):
             with self.server.busy():
                 self._answer(frames)
         except (BrokenPipeError, ConnectionResetError, ProtocolError):
-            pass  # the task was cancelled, or its JVM has gone
+            pass  # the task was cancelled, or its JVM has ended
         except AnabranchError as err:
             hint = words_at(Door.SPARK_SQL, _HINTS.get(type(err), err.hint))
             _send_error(frames, type(err).__name__, err.problem, hint)
@@ -183,12 +183,12 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 def _send_error(frames: Frames, kind: str, problem: str, hint: str) -> None:
-    with suppress(OSError):  # the other side may have gone
+    with suppress(OSError):  # the other side may have disconnected
         frames.send_error({"error": kind, "problem": problem, "hint": hint})
 
 
 def _cached(open_repository: OpenRepository) -> OpenRepository:
-    """Open each repository once: handles keep what they have read."""
+    """Open each repository once: handles cache what they read."""
     opened: dict[Any, Any] = {}
     lock = threading.Lock()
 

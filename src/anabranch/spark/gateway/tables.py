@@ -1,4 +1,4 @@
-"""Tables as the catalog lists, describes, creates, alters, drops and renames them.
+"""List, describe, create, alter, drop and rename tables for the catalog.
 
 Spark SQL defines a table by columns with comments and defaults, a primary key and properties. Comments, defaults and
 properties are notes of the schema.
@@ -36,9 +36,9 @@ _PROPERTY = "anabranch:property:"
 _OTHERS = ("anabranch:", "ARROW:", "lance", "pandas")
 _OPTION = "option."
 _COMMENT = "comment"
-# What the repository itself reports beside a table. A copied definition may name them; they cannot be set.
+# Properties that the repository reports for a table. A copied definition may contain them, but they cannot be set.
 _REPORTED = ("branch", "bytes", "commit", "rows")
-# What Spark adds to every definition.
+# Properties that Spark adds to every definition.
 _SPARKS_OWN = ("external", "is_managed_location", "owner", "provider", "table_type")
 _CLOCKS = {
     "current_date": "current_date()",
@@ -52,15 +52,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def list_tables(request: Request) -> dict[str, Any]:
-    """Answer the keys of all tables of a branch."""
+    """Return the keys of all tables of a branch."""
     return {"tables": list(EngineAccess(request.repository).published_snapshot_of(request["branch"]))}
 
 
 def load_table(request: Request) -> dict[str, Any]:
-    """Answer one table, pinned.
+    """Return one table, pinned.
 
-    `commits` has the commits that the query has read already, by ref: all its tables of one branch come from one,
-    unless the branch is live.
+    `commits` has the commits that the query has read already, by ref: all tables of one pinned branch are read at one
+    commit.
     """
     name = name_of(request)
     commits = request.get("commits", {})
@@ -77,7 +77,7 @@ def load_table(request: Request) -> dict[str, Any]:
 
 @contextmanager
 def _changing(request: Request) -> Iterator[tuple[Transaction, str]]:
-    """Give the transaction of a request, which becomes one commit, and the key of the table that it names."""
+    """Yield the transaction of a request, which becomes one commit, and the key of the table."""
     name = name_of(request)
     with request.repository.transaction(branch_of(name), message=request["message"]) as tx:
         yield tx, str(name.key)
@@ -121,7 +121,7 @@ def rename_table(request: Request) -> dict[str, Any]:
 
 def _describe(name: TableName, snapshot: Snapshot, table: Table) -> dict[str, Any]:
     version_ref, rows, size = table.version_ref, table.count_rows(), table.size_bytes
-    # What DESCRIBE EXTENDED and SHOW TBLPROPERTIES show beside the user's own properties.
+    # Properties that DESCRIBE EXTENDED and SHOW TBLPROPERTIES show in addition to those of the user.
     report = {"commit": snapshot.id, "rows": str(rows), "bytes": str(size)}
     if name.branch is not None:
         report["branch"] = name.branch
@@ -163,9 +163,9 @@ def _add_column(tx: Transaction, key: str, change: Change) -> None:
         tx.add_columns(key, pa.schema([field]))
     else:
         _check_default(pa.schema([field]), field.with_metadata({DEFAULT: default}))
-        # Rows that exist take the default, too.
+        # Existing rows get the default, too.
         tx.add_columns(key, {name: default_expression(default, field.type)})
-        # Lance derives the type of the new column from the expression, and it may be another one.
+        # Lance derives the type of the new column from the expression, and the type may differ.
         if tx[key].schema.field(name).type != field.type:
             tx.alter_columns(key, [ColumnChange(path=name, type=field.type)])
     # A column is added as nullable. `alter_columns` checks that no row has a null in it.
@@ -301,7 +301,7 @@ def _note_of_property(name: str, value: str) -> tuple[str, str]:
 
 
 def _properties_of(schema: pa.Schema) -> dict[str, str]:
-    """Return the properties that are noted beside a table: those of SQL, and texts that `annotate` put there."""
+    """Return the properties of a table: those of SQL, and the texts of `annotate`."""
     found = {key.decode(): text.decode(errors="replace") for key, text in (schema.metadata or {}).items()}
     properties = {key: text for key, text in found.items() if not key.startswith(_OTHERS)}
     properties |= {key.removeprefix(_PROPERTY): text for key, text in found.items() if key.startswith(_PROPERTY)}
@@ -341,7 +341,7 @@ def _default_of(found: Mapping[str, Any], field: pa.Field) -> str:
 
 
 def _check_default(schema: pa.Schema, field: pa.Field) -> None:
-    """Refuse a default that a column cannot take."""
+    """Refuse a default that does not fit its column."""
     staging.check_defaults(schema.set(schema.get_field_index(field.name), field), [field.name])
 
 

@@ -1,6 +1,6 @@
 """Writes: the driver begins one, tasks write data files, and the driver publishes them as one commit.
 
-What the driver knows of a write stays in its own process. Tasks get what they need as JSON.
+The state of a write stays in the process of the driver. Tasks get their arguments as JSON.
 """
 
 import base64
@@ -33,7 +33,7 @@ from anabranch.spark.types import struct_from_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Write:
-    """A write that was begun: what it does to which table, and what the message of its commit will be."""
+    """A begun write: its table, its mode, and the message of its commit."""
 
     repository: Repository
     branch: str
@@ -44,7 +44,7 @@ class _Write:
     where: str | None
 
 
-# The writes that were begun in this process and have not ended. Threads share it: each use is one atomic operation.
+# The begun writes of this process that have not ended. Threads share it: each use is one atomic operation.
 _WRITES: dict[str, _Write] = {}
 
 
@@ -61,7 +61,7 @@ def _get_write(request: Request) -> _Write:
 
 
 def begin_write(request: Request) -> dict[str, Any]:
-    """Make a table ready for rows; answer the id of the write, and what its tasks need.
+    """Prepare a table for rows. Return the id of the write, and the arguments of its tasks.
 
     `mode` is append, upsert, overwrite, change (rows by their address in `version_ref`), create, replace or
     create_or_replace; the last three have a `definition`. With `filters`, rows that they match are removed in the same
@@ -96,7 +96,7 @@ def begin_write(request: Request) -> dict[str, Any]:
 
 
 def write_rows(request: Request) -> dict[str, Any]:
-    """Write the rows that follow as data files; answer their fragments."""
+    """Write the rows of the request as data files. Return their fragments."""
     writer = _writer_from_json(request["writer"], request.storage_options)
     return {"fragments": list(writer.write(iter(request.read_rows()), request.repository))}
 
@@ -104,7 +104,7 @@ def write_rows(request: Request) -> dict[str, Any]:
 def write_moved(request: Request) -> dict[str, Any]:
     """Write rows that replace others.
 
-    Behind the columns of a row come its id, the address of the one that goes, and the values of that one's key.
+    The columns of a row are followed by its id, and by the address and the key values of the replaced row.
     """
     writer, keys = _writer_from_json(request["writer"], request.storage_options), request["primary_key"]
     moved = _MovedRows(writer=writer, keys=keys, gone=BitMap64())
@@ -118,7 +118,7 @@ def write_moved(request: Request) -> dict[str, Any]:
 
 
 def write_addresses(request: Request) -> dict[str, Any]:
-    """Note the addresses, in the first column of the rows that follow, of rows that go."""
+    """Read the addresses of deleted rows, which are the first column of the rows of the request."""
     gone = BitMap64()
     for batch in request.read_rows():
         gone.update(batch.column(0).to_pylist())
@@ -126,12 +126,12 @@ def write_addresses(request: Request) -> dict[str, Any]:
 
 
 def commit_write(request: Request) -> dict[str, Any]:
-    """Publish what all tasks wrote as one commit; answer its id, None if nothing changed."""
+    """Publish the files of all tasks as one commit. Return its id, None if nothing changed."""
     write = _get_write(request)
     tasks: Sequence[Mapping[str, Any]] = request["tasks"]
     fresh = _fresh(tasks)
     with write.repository.transaction(write.branch, message=write.message, metadata=write.metadata) as tx:
-        # Rows are only added, so no row that was read has to be the same as before.
+        # Rows are only added, so the rows that were read need not be unchanged.
         if write.read is None and write.where is None:
             write.table.take_in(tx, fresh)
         else:
@@ -163,7 +163,7 @@ def abort_write(request: Request) -> dict[str, Any]:
 
 
 def delete_where(request: Request) -> dict[str, Any]:
-    """Delete the rows that filters match without a job, where Lance can decide it alone; answer whether it could."""
+    """Delete the rows that filters match without a job, if Lance can apply them exactly. Return whether it can."""
     name = name_of(request)
     branch, key = branch_of(name), str(name.key)
     snapshot = EngineAccess(request.repository).published_snapshot_of(branch)
@@ -199,7 +199,7 @@ def _fresh(tasks: Sequence[Mapping[str, Any]]) -> list[str]:
 def _change(write: _Write, tasks: Sequence[Mapping[str, Any]], fresh: Sequence[str]) -> WrittenChange:
     staged_table = write.table.staged_table
     addresses = _decode([text for task in tasks for text in task.get("addresses", ())])
-    # The tasks of an overwrite by condition only add rows. The rows that go are found here.
+    # The tasks of an overwrite by condition only add rows. The rows to delete are found here.
     if write.where is not None:
         addresses = staging.find_rows(staged_table.version_ref, write.where)
     moved = [text for task in tasks for text in task.get("moved", ())]
@@ -216,7 +216,7 @@ def _change(write: _Write, tasks: Sequence[Mapping[str, Any]], fresh: Sequence[s
 
 @dataclass(slots=True, kw_only=True)
 class _MovedRows:
-    """Rows with what follows their columns; addresses and changed keys are counted as they pass."""
+    """Rows with the values after their columns. Addresses and changed keys are counted while rows are read."""
 
     writer: FragmentWriter
     keys: Sequence[str]

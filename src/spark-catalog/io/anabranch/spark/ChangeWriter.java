@@ -12,8 +12,8 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Writes the changes of one task in up to three streams: new rows, rows that take the place of others, and the addresses
- * of rows that go. Each begins with its first row.
+ * Writes the changes of one task in up to three streams: new rows, rows that replace others, and the addresses of deleted
+ * rows. Each stream begins with its first row.
  */
 final class ChangeWriter implements DeltaWriter<InternalRow> {
   private final Factory factory;

@@ -28,7 +28,7 @@ final class Connection implements Closeable {
 
   /**
    * Close the connection when the task of this thread is cancelled. Spark interrupts the thread only if it is asked to:
-   * otherwise a task that waits for the gateway would go on until the gateway answers.
+   * otherwise a task that waits for the gateway would run until the gateway answers.
    */
   Connection closeWhenCancelled() {
     TaskContext task = TaskContext.get();

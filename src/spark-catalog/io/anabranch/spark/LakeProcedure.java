@@ -13,7 +13,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
-/** A procedure of the gateway, which says what it takes and answers. One class serves all of them. */
+/** A procedure of the gateway, which describes its parameters and its result. All procedures use this class. */
 final class LakeProcedure implements UnboundProcedure, BoundProcedure {
   private final Settings settings;
   private final String name;

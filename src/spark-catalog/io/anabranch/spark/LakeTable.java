@@ -41,7 +41,7 @@ class LakeTable
         SupportsDeleteV2,
         SupportsRowLevelOperations,
         SupportsMetadataColumns {
-  /** Where a row lies in the version that is read. */
+  /** The address of a row in the version that is read. */
   static final String ROW_ADDRESS = "_rowaddr";
   /** The id of a row, which stays the same when the row is updated or moved. */
   static final String ROW_ID = "_rowid";
@@ -110,7 +110,7 @@ class LakeTable
 
   @Override
   public Set<TableCapability> capabilities() {
-    // A state of the past has them, too: Spark would not say why it cannot be changed, see request().
+    // Past states have them too, so that request() can report why they cannot be changed. Spark would not.
     return EnumSet.of(
         TableCapability.BATCH_READ,
         TableCapability.MICRO_BATCH_READ,
@@ -193,7 +193,7 @@ class LakeTable
     }
   }
 
-  /** The columns of a primary key are never null, whatever the table's schema says. */
+  /** The columns of a primary key are never null, even if the table's schema allows null. */
   private static StructType withoutNullKeys(StructType schema, String[] primaryKey) {
     List<String> keys = Arrays.asList(primaryKey);
     StructField[] fields = schema.fields().clone();

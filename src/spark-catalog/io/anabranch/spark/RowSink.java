@@ -25,7 +25,7 @@ final class RowSink implements Closeable {
   private final ArrowWriter batch;
   private final ArrowStreamWriter output;
   private final StructType schema;
-  /** Made for the first row that does not say how large it is. */
+  /** Created for the first row of unknown size. */
   private UnsafeProjection measured;
   private int rows;
   private long bytes;

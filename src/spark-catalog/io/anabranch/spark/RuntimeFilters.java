@@ -13,7 +13,7 @@ final class RuntimeFilters {
 
   private RuntimeFilters() {}
 
-  /** Replace long lists of values by the range that they lie in. */
+  /** Replace long lists of values by their range. */
   static Predicate[] shorten(Predicate[] predicates) {
     List<Predicate> shortened = new ArrayList<>();
     for (Predicate predicate : predicates) {

@@ -61,7 +61,7 @@ final class Settings implements Serializable {
     return new Settings(repository, storageOptions);
   }
 
-  /** The branch that names without a branch stand for. SET may change it during a session. */
+  /** The branch of table names that do not name one. SET may change it during a session. */
   String branch() {
     return SQLConf.get().getConfString("spark.sql.catalog." + catalog + ".branch", MAIN);
   }

@@ -33,7 +33,7 @@ final class SourceTable extends LakeTable {
 
   @Override
   MicroBatchStream stream(CaseInsensitiveStringMap options, StructType columns) {
-    throw new AnabranchException("InvalidInputError", "it is not said which branch the stream follows",
+    throw new AnabranchException("InvalidInputError", "the stream does not name its branch",
         "give the option 'branch', with 'since' to begin after a commit, and no schema").unchecked();
   }
 

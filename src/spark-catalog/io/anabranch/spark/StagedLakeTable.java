@@ -19,7 +19,7 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
 /**
- * A table that a statement creates or replaces. It appears with all its rows in one commit, when Spark says that the
+ * A table that a statement creates or replaces. It appears with all its rows in one commit, when Spark reports that the
  * statement has succeeded.
  */
 final class StagedLakeTable implements StagedTable, SupportsWrite {

@@ -38,7 +38,7 @@ final class TableInfoJson {
   }
 
   /**
-   * The properties, without a format that no one has asked for: {@code df.write.saveAsTable} without a format names the
+   * The properties, without a format that the user did not set: {@code df.write.saveAsTable} without a format names the
    * session's default, as if the user had written it.
    */
   private static Map<String, String> propertiesOf(TableInfo info) {
@@ -50,7 +50,7 @@ final class TableInfoJson {
     return properties;
   }
 
-  /** Whether the statement that is being run says {@code USING} with this format. */
+  /** Whether the running statement has {@code USING} with this format. */
   private static boolean names(String format) {
     String using = "(?is).*\\busing\\s+`?" + Pattern.quote(format) + "\\b.*";
     return Statement.current("").matches(using);
