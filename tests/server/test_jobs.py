@@ -290,8 +290,9 @@ def test_a_service_that_is_killed_while_it_imports_leaves_the_table_as_it_was(tm
 
 
 @pytest.mark.proof
-def test_jobs_are_done_or_reported_after_sigterm(tmp_path: Path) -> None:
-    """Two jobs run and more wait when the service gets SIGTERM.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_jobs_are_done_or_reported_after_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    """Two jobs run and more wait when the service gets SIGTERM or Ctrl-C.
 
     The size of the file depends on the machine: a job takes at least a second, and requests take much less.
     """
@@ -317,8 +318,8 @@ def test_jobs_are_done_or_reported_after_sigterm(tmp_path: Path) -> None:
             pause = threading.Event()
             while not ok(client.get(f"/jobs/{jobs[0]}"))["progress"]["rows"]:
                 pause.wait(0.01)
-        started.terminate()
-        assert started.wait(timeout=120) == -signal.SIGTERM  # uvicorn raises the signal again when it has stopped
+        started.send_signal(number)
+        assert started.wait(timeout=120) == -number  # uvicorn raises the signal again when it has stopped
     with process(tmp_path) as (started, url):
         wait_until_healthy(url, started)
         with Running(url=url, data=tmp_path, secret=secret).client() as client:

@@ -4,9 +4,11 @@ import asyncio
 import errno
 import gc
 import math
+import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from types import FrameType
 from typing import Any, ClassVar
 
 import anyio.to_thread
@@ -141,6 +143,13 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The second Ctrl-C ends the process at once. uvicorn would still wait for jobs.
+        if self.should_exit and sig == signal.SIGINT:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # uvicorn closes the application only after the last request, and a request may wait for a job.
         stop_seconds = self._service.settings.limits.stop_seconds
@@ -170,8 +179,9 @@ def make_server(app: FastAPI) -> uvicorn.Server:
 def serve(app: FastAPI, listening: socket.socket) -> None:
     """Serve an application until the process gets SIGINT or SIGTERM."""
     gc.freeze()  # the modules and routes live as long as the process, so collections need not visit them
-    with suppress(KeyboardInterrupt):
-        make_server(app).run(sockets=[listening])
+    # uvicorn raises the signal again when it has stopped. A KeyboardInterrupt would wait for jobs that do not stop.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    make_server(app).run(sockets=[listening])
 
 
 _CROWDED_SECONDS = 1.0
