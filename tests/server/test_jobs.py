@@ -1,15 +1,20 @@
 """Jobs: a few run, some wait, more are refused, and a crash leaves none half done."""
 
+import gzip
+import io
+import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from anabranch.server.auth import DEFAULT_BRANCH
@@ -258,6 +263,39 @@ def test_a_start_ends_what_a_crash_left(tmp_path: Path) -> None:
         assert (never["state"], never["error"]["code"]) == ("failed", "interrupted")
         assert sorted(path.name for path in half.parent.iterdir()) == sorted([kept, export["job_id"]])
         assert client.get(export["url"]).text == '"id","v"\n8,"b"\n9,"c"\n'
+
+
+def zipped_csv() -> bytes:
+    return gzip.compress(b"id,v\n" + b"7,a\n" * (4 << 20))
+
+
+def long_texts() -> bytes:
+    file = io.BytesIO()
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000, pa.int32()), pa.array(["x" * 100_000]))
+    pq.write_table(pa.table({"id": range(2_000), "v": texts}), file, store_schema=False)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("build", [zipped_csv, long_texts])
+def test_cancelled_import_does_not_unpack_its_file_to_the_end(tmp_path: Path, build: Callable[[], bytes]) -> None:
+    """The job waits at a pipe until it is cancelled. At its end, the check would refuse the file."""
+    content = build()
+    limits = Limits(job_workers=1, unpacked_free_bytes=1 << 20, unpacked_ratio=50)
+    with serving(tmp_path, limits=limits) as running, running.client() as client:
+        project = new_project(client)
+        with busy(running, project):
+            asked = {"files": {"file": ("rows", content)}, "params": {"wait": 0}}
+            job = ok(client.post(f"{project.table()}/import", **asked))["id"]
+            (file,) = (tmp_path / "files" / project.id).glob("*/data*")
+            kept, pipe = file.rename(file.with_name("kept")), file.with_name("pipe")
+            os.mkfifo(file)
+            pipe.hardlink_to(file)
+        with pipe.open("wb") as writer:  # waits until the job opens its file
+            ok(client.delete(f"/jobs/{job}"))
+            kept.rename(file)
+            writer.write(content[:4])
+        assert end_of(client, job)["state"] == "cancelled"
+        assert project.ids() == [1, 2, 3]
 
 
 @pytest.mark.proof
