@@ -248,9 +248,20 @@ def test_description_can_be_requested_by_many_clients_at_once(tmp_path: Path) ->
             assert {status_of(connection) for connection in opened} == {200}
 
 
-def test_waiting_previews_leave_threads_and_slots_to_others(tmp_path: Path) -> None:
-    """Previews of one token use its share and wait. Writes, and previews of another token, are answered."""
-    limits = Limits(workers=2, preview_workers=2, previews_per_token=1, waiting_previews_per_token=8)
+SHARED = {
+    "previews": ("GET", "branches/default/buckets/in_c_sales/tables/orders/preview", None),
+    "comparisons": ("GET", "branches/default/diff", None),
+    "rows": ("GET", "branches/default/diff/in_c_sales/orders", None),
+    "plans": ("POST", "merges/plan", {"source": "main"}),
+    "conflicts": ("POST", "merges/conflicts", {"source": "main"}),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_waiting_requests_of_one_token_leave_threads_and_slots_to_others(tmp_path: Path, kind: str) -> None:
+    """Heavy requests of one token use its share and wait. Writes, and requests of another token, are answered."""
+    method, path, body = SHARED[kind]
+    limits = Limits(workers=2, shared_threads=2, shared_threads_per_token=1, shared_requests_per_token=8)
     with serving(tmp_path, limits=limits) as running, running.client() as client, ExitStack() as stack:
         service = running.service
         assert service is not None
@@ -263,17 +274,21 @@ def test_waiting_previews_leave_threads_and_slots_to_others(tmp_path: Path) -> N
             begun.set()
             released.wait()
 
-        # The preview that runs until it is released; its token has no thread left.
-        blocked = asyncio.run_coroutine_threadsafe(service.previews.run(heavy, read), running.loop)
+        def send(sender: httpx.Client) -> httpx.Response:
+            return sender.request(method, f"{project.path}/{path}", json=body)
+
+        # What runs until it is released; its token has no thread left.
+        threads = service.previews if kind == "previews" else service.comparisons
+        blocked = asyncio.run_coroutine_threadsafe(threads.run(heavy, read), running.loop)
         begun.wait()
         pool = stack.enter_context(ThreadPoolExecutor(8))
         stack.callback(released.set)
-        waiting = [pool.submit(client.get, f"{project.table()}/preview") for _ in range(8)]
+        waiting = [pool.submit(send, client) for _ in range(8)]
         first = next(as_completed(waiting)).result()
         refused(first, 429, "too_many_requests")
         project.insert(4)
         with running.client(make_token(client, "read")) as other:
-            assert Project(other, project.id).ids() == [1, 2, 3, 4]
+            ok(send(other))
         assert not blocked.done()
         released.set()
         answers = [one.result() for one in waiting]

@@ -27,6 +27,7 @@ from anabranch.server.settings import Settings
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _Part = TypeVar("_Part")
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _PART = r"^[A-Za-z0-9_][A-Za-z0-9_-]*$"
 
 
@@ -225,6 +226,16 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def in_threads(name: str) -> Callable[[_Endpoint], _Endpoint]:
+    """Run a route in the threads of the service with this name, of which each token has a share."""
+
+    def mark(endpoint: _Endpoint) -> _Endpoint:
+        endpoint.threads = name  # type: ignore[attr-defined]
+        return endpoint
+
+    return mark
+
+
 # Returns an argument of an endpoint, given the request, its parsed body, and the list to which errors are added.
 _Reader = Callable[[Request, Any, list[Any]], Any]
 _MISSING = object()
@@ -307,6 +318,7 @@ class ServiceRoute(APIRoute):
         call_path = {name: kind for name, kind in _CALL_PATH.items() if name in self.param_convertors}
         has_body = self.body_field is not None
         is_coroutine = iscoroutinefunction(self.endpoint)
+        threads = getattr(self.endpoint, "threads", None)
 
         async def handle(request: Request) -> Response:
             token = needs.authenticate(request)
@@ -322,7 +334,12 @@ class ServiceRoute(APIRoute):
                 arguments[call_name] = call
                 if is_coroutine:
                     return self._render(await self.endpoint(**arguments))
-                return await run_in_threadpool(lambda: self._render(self.endpoint(**arguments)))
+                run = (
+                    run_in_threadpool
+                    if threads is None
+                    else partial(getattr(get_service(request), threads).run, token.id)
+                )
+                return await run(lambda: self._render(self.endpoint(**arguments)))
 
         return handle
 
