@@ -24,9 +24,9 @@ from anabranch.server.routing import (
     ProjectToChange,
     ProjectToRead,
     TableName,
-    in_threads,
     make_router,
 )
+from anabranch.server.threads import in_threads
 
 router = make_router("history", prefix="/projects/{project_id}/branches/{branch_id}")
 

@@ -27,7 +27,6 @@ from anabranch.server.settings import Settings
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _Part = TypeVar("_Part")
-_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _PART = r"^[A-Za-z0-9_][A-Za-z0-9_-]*$"
 
 
@@ -224,16 +223,6 @@ class Body(BaseModel):
     """The body of a request. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def in_threads(name: str) -> Callable[[_Endpoint], _Endpoint]:
-    """Run a route in the threads of the service with this name, of which each token has a share."""
-
-    def mark(endpoint: _Endpoint) -> _Endpoint:
-        endpoint.threads = name  # type: ignore[attr-defined]
-        return endpoint
-
-    return mark
 
 
 # Returns an argument of an endpoint, given the request, its parsed body, and the list to which errors are added.

@@ -24,10 +24,10 @@ from anabranch.server.routing import (
     BucketName,
     RefQuery,
     TableName,
-    in_threads,
     make_router,
 )
 from anabranch.server.tables import ColumnInfo, find_table
+from anabranch.server.threads import in_threads
 
 if TYPE_CHECKING:
     import pyarrow as pa
