@@ -185,6 +185,8 @@ def serve(app: FastAPI, listening: socket.socket) -> None:
 
 
 _CROWDED_SECONDS = 1.0
+# asyncio reads 256 KiB at a time, so all together discard at most 100 MiB in a second.
+_SECONDS_PER_PART = 0.0025
 _TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -192,7 +194,7 @@ class TimedProtocol(H11Protocol):
     """An HTTP connection with a time limit for the head of each request, which uvicorn does not have.
 
     The same limit holds for the rest of a body whose request was answered before it arrived completely. uvicorn
-    discards that rest, so that the client reads the answer instead of a reset connection.
+    discards that rest, so that the client reads the answer instead of a reset connection. It is read slowly.
     While too many connections wait, each further one gets a shorter limit, so that they do not use up the open files.
     """
 
@@ -211,7 +213,11 @@ class TimedProtocol(H11Protocol):
         super().data_received(data)
         # The head is complete, so its timer ends. After an early answer, the timer is that of the rest of the body.
         if self.conn.their_state is not h11.IDLE:
-            if self._deadline is not None and not self._is_answered:
+            if self._is_answered:
+                # The more of them, the more slowly: their senders must not keep the event loop busy.
+                self.flow.pause_reading()
+                self.loop.call_later(_SECONDS_PER_PART * len(self.waiting), self.flow.resume_reading)
+            else:
                 self._stop_waiting()
         elif self.conn.trailing_data[0]:
             if self._deadline is None:  # the first part of the next head on a connection that was kept alive
