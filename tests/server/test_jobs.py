@@ -284,8 +284,8 @@ def test_cancelled_import_does_not_unpack_its_file_to_the_end(tmp_path: Path, bu
     with serving(tmp_path, limits=limits) as running, running.client() as client:
         project = new_project(client)
         with busy(running, project):
-            asked = {"files": {"file": ("rows", content)}, "params": {"wait": 0}}
-            job = ok(client.post(f"{project.table()}/import", **asked))["id"]
+            sent = {"file": ("rows", content)}
+            job = ok(client.post(f"{project.table()}/import", files=sent, params={"wait": 0}))["id"]
             (file,) = (tmp_path / "files" / project.id).glob("*/data*")
             kept, pipe = file.rename(file.with_name("kept")), file.with_name("pipe")
             os.mkfifo(file)

@@ -14,6 +14,7 @@ from anabranch.json_values import json_value
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.projects import Projects
+from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import (
     Body,
     BranchToRead,
@@ -26,7 +27,6 @@ from anabranch.server.routing import (
     TableName,
     make_router,
 )
-from anabranch.server.threads import in_threads
 
 router = make_router("history", prefix="/projects/{project_id}/branches/{branch_id}")
 

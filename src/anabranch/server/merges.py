@@ -24,8 +24,8 @@ from anabranch.server.files import FILE_ID, Files
 from anabranch.server.history import Commit
 from anabranch.server.idempotency import IDEMPOTENCY_KEY, Attempt
 from anabranch.server.projects import Projects
+from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import Body, FreeText, Limit, ProjectCall, ProjectToChange, ProjectToRead, make_router
-from anabranch.server.threads import in_threads
 
 router = make_router("merges", prefix="/projects/{project_id}/merges")
 

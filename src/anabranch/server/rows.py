@@ -17,6 +17,7 @@ from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.server.branch_access import OpenBranch
 from anabranch.server.client_values import checked_filter, rows_of_objects
+from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import (
     Body,
     BranchToChange,
@@ -27,7 +28,6 @@ from anabranch.server.routing import (
     make_router,
 )
 from anabranch.server.tables import ColumnInfo, find_table
-from anabranch.server.threads import in_threads
 
 if TYPE_CHECKING:
     import pyarrow as pa

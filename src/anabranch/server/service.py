@@ -26,9 +26,9 @@ from anabranch.server.idempotency import IdempotencyKeys
 from anabranch.server.imports import Imports
 from anabranch.server.jobs import Jobs
 from anabranch.server.projects import Project, ProjectRows, Projects
+from anabranch.server.request_limits import SharedThreads
 from anabranch.server.settings import Settings
 from anabranch.server.status import HealthCheck, Metrics
-from anabranch.server.threads import SharedThreads
 from anabranch.server.tokens import Tokens
 
 _Part = TypeVar("_Part")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -28,11 +27,9 @@ from anabranch.repo.io.prepared_table import LoadTask, WrittenRows
 from anabranch.spark.session import get_session, stop_jobs, stoppable
 from anabranch.spark.source import FragmentWriter
 from anabranch.spark.types import new_columns
-from anabranch.storage.requests import OnProgress, Progress, ignore_progress
+from anabranch.storage.requests import OnProgress, Progress, counting, ignore_progress
 
 _RESULTS = "number bigint, result binary"
-
-
 _SECONDS_BETWEEN_CHECKS = 0.5
 
 
@@ -102,8 +99,7 @@ class SparkLoader:
 
         total = sum(file.size for file in task.files)
         # The workers report nothing, but the callback stops them if it raises.
-        check = partial(progress, Progress(stage="bytes", done=0, total=total, rows=0))
-        results = do_on_workers(work, tasks, check=check)
+        results = do_on_workers(work, tasks, check=lambda: counting(progress, "bytes")(0, total))
         done: list[WrittenRows] = [pickle.loads(result) for result in results]  # noqa: S301 - our own
         written = WrittenRows(
             fragments=tuple(fragment for part in done for fragment in part.fragments),

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+from anabranch.server.request_limits import SharedThreads
 from anabranch.server.settings import Limits
-from anabranch.server.threads import SharedThreads
 from anabranch.server.ui.sql import limited_processes
 from tests.event_loop import run_apart
 from tests.server.conftest import new_project, ok, serving

@@ -22,8 +22,8 @@ from anabranch.ids import MAIN
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
 from anabranch.server.envelope import EnvelopeException, methods_at, status_of
+from anabranch.server.request_limits import SharedThreads
 from anabranch.server.settings import Limits
-from anabranch.server.threads import SharedThreads
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.requests import (
     FILE_FORM,
