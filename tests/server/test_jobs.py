@@ -1,15 +1,20 @@
 """Jobs: a few run, some wait, more are refused, and a crash leaves none half done."""
 
+import gzip
+import io
+import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from anabranch.server.auth import DEFAULT_BRANCH
@@ -260,6 +265,39 @@ def test_a_start_ends_what_a_crash_left(tmp_path: Path) -> None:
         assert client.get(export["url"]).text == '"id","v"\n8,"b"\n9,"c"\n'
 
 
+def zipped_csv() -> bytes:
+    return gzip.compress(b"id,v\n" + b"7,a\n" * (4 << 20))
+
+
+def long_texts() -> bytes:
+    file = io.BytesIO()
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000, pa.int32()), pa.array(["x" * 100_000]))
+    pq.write_table(pa.table({"id": range(2_000), "v": texts}), file, store_schema=False)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("build", [zipped_csv, long_texts])
+def test_cancelled_import_does_not_unpack_its_file_to_the_end(tmp_path: Path, build: Callable[[], bytes]) -> None:
+    """The job waits at a pipe until it is cancelled. At its end, the check would refuse the file."""
+    content = build()
+    limits = Limits(job_workers=1, unpacked_free_bytes=1 << 20, unpacked_ratio=50)
+    with serving(tmp_path, limits=limits) as running, running.client() as client:
+        project = new_project(client)
+        with busy(running, project):
+            sent = {"file": ("rows", content)}
+            job = ok(client.post(f"{project.table()}/import", files=sent, params={"wait": 0}))["id"]
+            (file,) = (tmp_path / "files" / project.id).glob("*/data*")
+            kept, pipe = file.rename(file.with_name("kept")), file.with_name("pipe")
+            os.mkfifo(file)
+            pipe.hardlink_to(file)
+        with pipe.open("wb") as writer:  # waits until the job opens its file
+            ok(client.delete(f"/jobs/{job}"))
+            kept.rename(file)
+            writer.write(content[:4])
+        assert end_of(client, job)["state"] == "cancelled"
+        assert project.ids() == [1, 2, 3]
+
+
 @pytest.mark.proof
 def test_a_service_that_is_killed_while_it_imports_leaves_the_table_as_it_was(tmp_path: Path) -> None:
     lines = [b"id,v", *(b"%d,some text that makes the file longer" % number for number in range(700_000))]
@@ -290,8 +328,9 @@ def test_a_service_that_is_killed_while_it_imports_leaves_the_table_as_it_was(tm
 
 
 @pytest.mark.proof
-def test_jobs_are_done_or_reported_after_sigterm(tmp_path: Path) -> None:
-    """Two jobs run and more wait when the service gets SIGTERM.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_jobs_are_done_or_reported_after_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    """Two jobs run and more wait when the service gets SIGTERM or Ctrl-C.
 
     The size of the file depends on the machine: a job takes at least a second, and requests take much less.
     """
@@ -317,8 +356,8 @@ def test_jobs_are_done_or_reported_after_sigterm(tmp_path: Path) -> None:
             pause = threading.Event()
             while not ok(client.get(f"/jobs/{jobs[0]}"))["progress"]["rows"]:
                 pause.wait(0.01)
-        started.terminate()
-        assert started.wait(timeout=120) == -signal.SIGTERM  # uvicorn raises the signal again when it has stopped
+        started.send_signal(number)
+        assert started.wait(timeout=120) == -number  # uvicorn raises the signal again when it has stopped
     with process(tmp_path) as (started, url):
         wait_until_healthy(url, started)
         with Running(url=url, data=tmp_path, secret=secret).client() as client:

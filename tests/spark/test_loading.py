@@ -1,7 +1,9 @@
 """DataFrames of Spark as the source of a load, and files that Spark's workers share."""
 
+import gzip
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +12,8 @@ from pyspark.sql import SparkSession
 import anabranch as ab
 from anabranch.errors import BadRecordError, KeyConflictError, SchemaMismatchError
 from tests.spark.conftest import ORDERS, rows
+from tests.spark.processes import wait_until
+from tests.spark.test_catalog_cancel import running_tasks
 
 pytestmark = pytest.mark.spark
 
@@ -96,3 +100,26 @@ def test_many_files_are_shared_out_and_keep_their_order(
     (tmp_path / "3.csv").write_text("id,v\ny,a\n")
     with pytest.raises(BadRecordError, match=r"2\.csv, line 3: cannot convert 'x' to int64 \(column 'id'\)"):
         lake.load("s.many", [f"{tmp_path}/3.csv", f"{tmp_path}/2.csv"][::-1], engine="spark")
+
+
+class StoppedError(Exception):
+    """Raised by the callback of a test."""
+
+
+def test_load_whose_callback_raises_stops_its_tasks(spark: SparkSession, lake: ab.Repository, tmp_path: Path) -> None:
+    head, seen = lake.head_commit_id_for_branch("main"), []
+    lines = gzip.compress(b"".join(b"%d,text number %d\n" % (number, number) for number in range(1_000_000)), 1)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"id,v\n") + lines * 20)
+
+    def stop(progress: ab.Progress) -> None:
+        seen.append(progress.done)
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        lake.load("s.large", tmp_path / "a.csv.gz", engine="spark", progress=stop)
+    assert seen == [0]
+    java: Any = spark.sparkContext._jsc
+    newest = java.sc().statusStore().jobsList(None).apply(0)
+    assert str(newest.status()) == "FAILED"
+    wait_until(lambda: running_tasks(spark) == 0)
+    assert lake.head_commit_id_for_branch("main") == head

@@ -4,9 +4,11 @@ import asyncio
 import errno
 import gc
 import math
+import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from types import FrameType
 from typing import Any, ClassVar
 
 import anyio.to_thread
@@ -141,6 +143,13 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # The second Ctrl-C ends the process at once. uvicorn would still wait for jobs.
+        if self.should_exit and sig == signal.SIGINT:
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # uvicorn closes the application only after the last request, and a request may wait for a job.
         stop_seconds = self._service.settings.limits.stop_seconds
@@ -170,11 +179,14 @@ def make_server(app: FastAPI) -> uvicorn.Server:
 def serve(app: FastAPI, listening: socket.socket) -> None:
     """Serve an application until the process gets SIGINT or SIGTERM."""
     gc.freeze()  # the modules and routes live as long as the process, so collections need not visit them
-    with suppress(KeyboardInterrupt):
-        make_server(app).run(sockets=[listening])
+    # uvicorn raises the signal again when it has stopped. A KeyboardInterrupt would wait for jobs that do not stop.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    make_server(app).run(sockets=[listening])
 
 
 _CROWDED_SECONDS = 1.0
+# asyncio reads 256 KiB at a time, so all together discard at most 100 MiB in a second.
+_SECONDS_PER_PART = 0.0025
 _TIMED_OUT = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -182,7 +194,7 @@ class TimedProtocol(H11Protocol):
     """An HTTP connection with a time limit for the head of each request, which uvicorn does not have.
 
     The same limit holds for the rest of a body whose request was answered before it arrived completely. uvicorn
-    discards that rest, so that the client reads the answer instead of a reset connection.
+    discards that rest, so that the client reads the answer instead of a reset connection. It is read slowly.
     While too many connections wait, each further one gets a shorter limit, so that they do not use up the open files.
     """
 
@@ -201,7 +213,11 @@ class TimedProtocol(H11Protocol):
         super().data_received(data)
         # The head is complete, so its timer ends. After an early answer, the timer is that of the rest of the body.
         if self.conn.their_state is not h11.IDLE:
-            if self._deadline is not None and not self._is_answered:
+            if self._is_answered:
+                # The more of them, the more slowly: their senders must not keep the event loop busy.
+                self.flow.pause_reading()
+                self.loop.call_later(_SECONDS_PER_PART * len(self.waiting), self.flow.resume_reading)
+            else:
                 self._stop_waiting()
         elif self.conn.trailing_data[0]:
             if self._deadline is None:  # the first part of the next head on a connection that was kept alive

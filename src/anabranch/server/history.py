@@ -14,6 +14,7 @@ from anabranch.json_values import json_value
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.projects import Projects
+from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import (
     Body,
     BranchToRead,
@@ -163,6 +164,7 @@ def get_branch_commit(call: BranchToRead, commit_id: CommitName) -> Commit:
 
 
 @router.get("/diff")
+@in_threads("comparisons")
 def diff_branch(call: BranchToRead) -> ChangeList:
     """Compare the tables of a branch with those of main, as both are now."""
     branch = call.open()
@@ -171,6 +173,7 @@ def diff_branch(call: BranchToRead) -> ChangeList:
 
 
 @router.get("/diff/{bucket}/{table}", response_model=ChangedRows)
+@in_threads("comparisons")
 def diff_table(call: BranchToRead, bucket: BucketName, table: TableName, limit: Limit = 100) -> JSONResponse:
     """List the rows of a table that differ from main, with their values on both sides."""
     branch, key = call.open(), TableKey(bucket, table)

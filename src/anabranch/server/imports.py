@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
-from itertools import accumulate, product
+from itertools import accumulate, chain, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +40,7 @@ from anabranch.server.branch_access import OpenBranch, retried
 from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, UPLOAD_BODY, Files, Upload, is_upload, take_upload
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
-from anabranch.server.jobs import Job, JobKind, Jobs, Report, Wait, answer_job, progress_callback
+from anabranch.server.jobs import Job, JobKind, Jobs, Progress, Report, Wait, answer_job, progress_callback
 from anabranch.server.projects import Projects
 from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
 from anabranch.server.rows import RowFormat, parse_columns
@@ -183,7 +183,7 @@ class Imports:
         if kind.value not in list(RowFormat):
             raise InvalidInputError(f"the service does not import {kind} files", hint="send CSV, JSON or Parquet")
         # In the job and not in the request: unpacking takes long, and needs one of the few job threads anyway.
-        _check_unpacked_size(order.upload, kind, self._limits)
+        _check_unpacked_size(order.upload, kind, self._limits, report)
         with collect_warnings() as warnings:
             loaded = retried(lambda: self._load(order, kind, job, report), seconds=self._limits.job_retry_seconds)
         try:
@@ -243,11 +243,12 @@ def format_of(wanted: RowFormat | None, upload: Upload) -> FileFormat:
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 _CHUNK_BYTES = 1 << 20
+_VALUES_PER_BATCH = 1 << 20
 # The functions of DuckDB that return the number of bytes of a value, by the names of types.
 _LENGTHS = {"VARCHAR": "strlen", "JSON": "strlen", "BLOB": "octet_length"}
 
 
-def _check_unpacked_size(upload: Upload, kind: FileFormat, limits: Limits) -> None:
+def _check_unpacked_size(upload: Upload, kind: FileFormat, limits: Limits, report: Report) -> None:
     """Raise TooLargeError if a compressed upload unpacks to more than the limits allow.
 
     The file is unpacked piece by piece and the pieces are dropped, so that memory and disk stay small. Damaged files
@@ -262,15 +263,14 @@ def _check_unpacked_size(upload: Upload, kind: FileFormat, limits: Limits) -> No
         return
     # Repetitive text compresses well, so the ratio matters only beyond a free size.
     most = min(limits.unpacked_bytes, max(limits.unpacked_free_bytes, limits.unpacked_ratio * upload.size_bytes))
-    try:
-        is_too_large = any(size > most for part in parts for size in accumulate(part))
-    except (OSError, pa.ArrowException, duckdb.Error):
-        return
-    if is_too_large:
-        raise TooLargeError(
-            f"'{upload.name}' has {upload.size_bytes} bytes and unpacks to more than {most}",
-            hint="send it in smaller parts, or without compression",
-        )
+    with suppress(OSError, pa.ArrowException, duckdb.Error):
+        for size in chain.from_iterable(map(accumulate, parts)):
+            report(Progress())  # stops a job that was cancelled
+            if size > most:
+                raise TooLargeError(
+                    f"'{upload.name}' has {upload.size_bytes} bytes and unpacks to more than {most}",
+                    hint="send it in smaller parts, or without compression",
+                )
 
 
 def _iter_unpacked(path: Path, codec: str) -> Iterator[int]:
@@ -293,31 +293,30 @@ def _iter_text_sizes(path: Path) -> Iterator[int]:
     DuckDB does not copy such a text, and does not look up texts that occur once. In nested columns it would copy them,
     so Arrow reads these as dictionaries.
     """
+    lengths, counted = {}, 0
     try:
-        flat = _flat_text_sizes(path)
-    except duckdb.Error:
-        flat = {}  # DuckDB refuses texts that are not UTF-8, which the load reads: Arrow measures them, too
-    yield from flat.values()
+        with duckdb.connect(config={"threads": "1"}) as database:
+            columns = database.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
+            lengths = {name: _LENGTHS[kind] for name, kind, *_ in columns if kind in _LENGTHS}
+            quoted = {name: '"' + name.replace('"', '""') + '"' for name in lengths}
+            sizes = ", ".join(f"{function}({quoted[name]})" for name, function in lengths.items())
+            if lengths:
+                database.execute(f"SELECT {sizes} FROM read_parquet($1)", [str(path)])  # noqa: S608
+                for batch in database.to_arrow_reader(max(1, _VALUES_PER_BATCH // len(lengths))):
+                    size = sum(pc.sum(column).as_py() or 0 for column in batch.columns)
+                    counted += size
+                    yield size
+    # DuckDB refuses texts that are not UTF-8, which the load reads. Then Arrow measures all texts.
+    except (OSError, pa.ArrowException, duckdb.Error):
+        yield -counted
+        lengths = {}
     schema = pq.read_metadata(path).schema
     texts = [leaf for leaf in map(schema.column, range(len(schema.names))) if leaf.physical_type == "BYTE_ARRAY"]
-    others = [leaf.path for leaf in texts if leaf.path != leaf.name or leaf.name not in flat]
+    others = [leaf.path for leaf in texts if leaf.path != leaf.name or leaf.name not in lengths]
     if others:
         with pq.ParquetFile(path, read_dictionary=others) as file:
             for batch in file.iter_batches(columns=others):
                 yield from map(_text_size, batch.columns)
-
-
-def _flat_text_sizes(path: Path) -> dict[str, int]:
-    """Return the sizes of the texts in the columns of a Parquet file that are not nested."""
-    with duckdb.connect(config={"threads": "1"}) as database:
-        columns = database.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
-        lengths = {name: _LENGTHS[kind] for name, kind, *_ in columns if kind in _LENGTHS}
-        quoted = {name: '"' + name.replace('"', '""') + '"' for name in lengths}
-        sums = ", ".join(f"sum({function}({quoted[name]}))" for name, function in lengths.items())
-        if not sums:
-            return {}
-        found = database.execute(f"SELECT {sums} FROM read_parquet($1)", [str(path)]).fetchall()[0]  # noqa: S608
-    return {name: size or 0 for name, size in zip(lengths, found, strict=True)}
 
 
 def _text_size(values: pa.Array) -> int:

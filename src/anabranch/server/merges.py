@@ -24,6 +24,7 @@ from anabranch.server.files import FILE_ID, Files
 from anabranch.server.history import Commit
 from anabranch.server.idempotency import IDEMPOTENCY_KEY, Attempt
 from anabranch.server.projects import Projects
+from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import Body, FreeText, Limit, ProjectCall, ProjectToChange, ProjectToRead, make_router
 
 router = make_router("merges", prefix="/projects/{project_id}/merges")
@@ -183,6 +184,7 @@ class Merged(BaseModel):
 
 
 @router.post("/plan")
+@in_threads("comparisons")
 def plan_merge(call: ProjectToRead, body: MergeQuestion) -> Plan:
     """Return what a merge would change, and its conflicts. Nothing is changed."""
     repository = _open(call, body)
@@ -191,6 +193,7 @@ def plan_merge(call: ProjectToRead, body: MergeQuestion) -> Plan:
 
 
 @router.post("/conflicts")
+@in_threads("comparisons")
 def list_merge_conflicts(
     call: ProjectToRead,
     body: MergeQuestion,

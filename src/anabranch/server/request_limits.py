@@ -1,9 +1,17 @@
-"""ASGI middleware of every request: a request id, limits of size, time and number, and warnings as headers."""
+"""Limits of requests: the ASGI middleware with those of size, time and number, and threads that tokens share.
+
+The middleware also gives each request an id, and adds warnings to answers as headers.
+"""
 
 import asyncio
+import contextvars
 import random
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,10 +37,6 @@ class _Slots:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self.used >= self.limit
 
 
 class RequestMiddleware:
@@ -78,7 +82,7 @@ class RequestMiddleware:
             state["token"] = token
         is_known = token is not None
         slots = self._known if is_known else self._anonymous
-        if slots.is_full and scope["path"] not in _ALWAYS_ANSWERED:
+        if slots.used >= slots.limit and scope["path"] not in _ALWAYS_ANSWERED:
             error = TooManyRequestsError(f"{slots.used} requests are running", hint="try again later")
             await self._answer(Request(scope), error)(scope, receive, send)
             return
@@ -251,3 +255,73 @@ def _header(scope: Scope, name: bytes) -> bytes:
 
 def _too_large(most: int) -> TooLargeError:
     return TooLargeError(f"the body has more than {most} bytes", hint="send less at a time, or a file")
+
+
+_Result = TypeVar("_Result")
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
+
+
+@dataclass
+class _Share:
+    """The work of one token: the threads that it may still use, and the number of its requests."""
+
+    turns: asyncio.Semaphore
+    requests: int = 0
+
+
+class SharedThreads:
+    """Runs one kind of work in threads of its own, so that the threads of the other requests stay free.
+
+    Each token has a share of the threads. Its further work waits, and when too much waits it is refused. The token is
+    None for the visitor of a repository on this machine, who may use all threads.
+    """
+
+    def __init__(self, noun: str, limits: Limits) -> None:
+        self._noun = noun
+        self._limits = limits
+        self._threads = ThreadPoolExecutor(limits.shared_threads, thread_name_prefix=f"anabranch-{noun}")
+        # A share lives as long as a request of its token uses it.
+        self._shares: WeakValueDictionary[str | None, _Share] = WeakValueDictionary()
+
+    async def run(self, token_id: str | None, work: Callable[[], _Result]) -> _Result:
+        """Return the result of a function, as soon as the token has a thread for it."""
+        limits = self._limits
+        most = limits.shared_threads if token_id is None else limits.shared_threads_per_token
+        share = self._shares.setdefault(token_id, _Share(asyncio.Semaphore(most)))
+        if share.requests >= limits.shared_requests_per_token:
+            raise TooManyRequestsError(
+                f"{share.requests} {self._noun} of this token are running", hint="wait until some are answered"
+            )
+        # Counted before the wait: requests that wait for a thread count towards the limit.
+        share.requests += 1
+        try:
+            await share.turns.acquire()
+        except BaseException:  # the request was cancelled while it waited
+            share.requests -= 1
+            raise
+
+        def leave(_: object) -> None:
+            share.turns.release()
+            share.requests -= 1
+
+        # With the context of the request, in which its warnings are collected.
+        context = contextvars.copy_context()
+        running = asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
+        # The share is left when the thread is done, not when this coroutine ends: a request that times out is
+        # cancelled, but its thread continues to work.
+        running.add_done_callback(leave)
+        return await asyncio.shield(running)
+
+    def close(self) -> None:
+        """Drop the work that waits for a thread."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def in_threads(name: str) -> Callable[[_Endpoint], _Endpoint]:
+    """Run a route in the threads of the service with this name."""
+
+    def mark(endpoint: _Endpoint) -> _Endpoint:
+        endpoint.threads = name  # type: ignore[attr-defined]
+        return endpoint
+
+    return mark

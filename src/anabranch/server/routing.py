@@ -307,6 +307,7 @@ class ServiceRoute(APIRoute):
         call_path = {name: kind for name, kind in _CALL_PATH.items() if name in self.param_convertors}
         has_body = self.body_field is not None
         is_coroutine = iscoroutinefunction(self.endpoint)
+        threads = getattr(self.endpoint, "threads", None)
 
         async def handle(request: Request) -> Response:
             token = needs.authenticate(request)
@@ -322,7 +323,12 @@ class ServiceRoute(APIRoute):
                 arguments[call_name] = call
                 if is_coroutine:
                     return self._render(await self.endpoint(**arguments))
-                return await run_in_threadpool(lambda: self._render(self.endpoint(**arguments)))
+                run = (
+                    run_in_threadpool
+                    if threads is None
+                    else partial(getattr(get_service(request), threads).run, token.id)
+                )
+                return await run(lambda: self._render(self.endpoint(**arguments)))
 
         return handle
 

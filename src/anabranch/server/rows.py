@@ -1,19 +1,15 @@
 """Rows of a table: insert, upsert, delete, and preview the first ones, filtered, sorted and counted."""
 
-import asyncio
-import contextvars
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from anabranch.errors import InvalidInputError, TooLargeError, TooManyRequestsError
+from anabranch.errors import InvalidInputError, TooLargeError
 from anabranch.files.formats import csv_lines, json_rows
 from anabranch.format.staging.incoming import require_columns
 from anabranch.ids import TableKey
@@ -21,9 +17,9 @@ from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.server.branch_access import OpenBranch
 from anabranch.server.client_values import checked_filter, rows_of_objects
+from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import (
     Body,
-    BranchCall,
     BranchToChange,
     BranchToRead,
     BucketName,
@@ -31,7 +27,6 @@ from anabranch.server.routing import (
     TableName,
     make_router,
 )
-from anabranch.server.settings import Limits
 from anabranch.server.tables import ColumnInfo, find_table
 
 if TYPE_CHECKING:
@@ -115,81 +110,6 @@ def _first_rows(table: Table, request: PreviewRequest, *, columns: Sequence[str]
     return first.select(list(columns)).slice(request.offset)
 
 
-_Result = TypeVar("_Result")
-
-
-class _Share:
-    """The previews of one token: those that run, and those that wait for a thread."""
-
-    def __init__(self, running: int) -> None:
-        self.turns = asyncio.Semaphore(running)
-        self.requests = 0
-
-
-class PreviewPool:
-    """Run previews in threads of their own, so that slow ones leave the threads of the writers free.
-
-    Each token has a share of the threads. Its further previews wait, and when too many wait they are refused.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._threads = ThreadPoolExecutor(limits.preview_workers, thread_name_prefix="anabranch-preview")
-        self._shares: dict[str, _Share] = {}
-
-    async def run(self, token_id: str, read: Callable[[], _Result]) -> _Result:
-        """Return the result of a read, as soon as the token has a thread for it."""
-        share = self._shares.get(token_id)
-        if share is None:
-            share = self._shares[token_id] = _Share(self._limits.previews_per_token)
-        if share.requests >= self._limits.waiting_previews_per_token:
-            raise TooManyRequestsError(
-                f"{share.requests} previews of this token are running", hint="wait until some are answered"
-            )
-        # Counted before the wait: requests that wait for a thread count towards the limit.
-        share.requests += 1
-        try:
-            await share.turns.acquire()
-        # The request was cancelled while it waited, so no thread will leave the share for it.
-        except BaseException:
-            self._leave(token_id, share)
-            raise
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[_Result] = loop.create_future()
-
-        def finish(done: Future[_Result]) -> None:
-            share.turns.release()
-            self._leave(token_id, share)
-            # The request timed out. A cancelled future does not accept a result.
-            if answer.cancelled():
-                return
-            if (error := done.exception()) is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(done.result())
-
-        def on_done(done: Future[_Result]) -> None:
-            with suppress(RuntimeError):  # the loop is closed when the service stops
-                loop.call_soon_threadsafe(finish, done)
-
-        # With the context of the request, in which its warnings are collected.
-        future = self._threads.submit(contextvars.copy_context().run, read)
-        # The share is left when the thread is done, not when this coroutine ends: a request that times out is
-        # cancelled, but its thread continues to read. One callback for both saves waking the loop twice.
-        future.add_done_callback(on_done)
-        return await answer
-
-    def close(self) -> None:
-        """Drop the previews that wait for a thread."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _leave(self, token_id: str, share: _Share) -> None:
-        share.requests -= 1
-        # A share that is not used is dropped: there is no bound on the number of tokens over time.
-        if not share.requests:
-            del self._shares[token_id]
-
-
 router = make_router("rows", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")
 
 
@@ -270,38 +190,12 @@ def delete_rows(
     response_model=Preview,
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "The rows"}},
 )
-async def preview_table(
+@in_threads("previews")
+def preview_table(
     call: BranchToRead, bucket: BucketName, table: TableName, options: Annotated[PreviewOptions, Query()]
 ) -> Response:
     """Return the first rows of a table, as objects or as CSV. A dev branch shows main until it has its own copy."""
     key = TableKey(bucket, table)
-    return await call.part(PreviewPool).run(call.token.id, lambda: _read_preview(call, key, options))
-
-
-def insert(branch: OpenBranch, key: TableKey, objects: Sequence[Mapping[str, Any]]) -> Written:
-    """Add rows as one commit."""
-    return _write(branch, key, objects, write=Transaction.append, verb="Insert")
-
-
-def _write(
-    branch: OpenBranch,
-    key: TableKey,
-    objects: Sequence[Mapping[str, Any]],
-    *,
-    write: Callable[[Transaction, str, "pa.Table"], object],
-    verb: str,
-) -> Written:
-    # Read the schema before the transaction begins: a transaction that has read a table conflicts with more writers.
-    rows = rows_of_objects(objects, find_table(branch.snapshot(), key).schema)
-
-    def change(tx: Transaction) -> None:
-        write(tx, str(key), rows)
-
-    done = branch.change(change, message=f"{verb} {len(rows)} rows into {key}")
-    return Written(rows=len(rows), commit_id=done.commit_id)
-
-
-def _read_preview(call: BranchCall, key: TableKey, options: PreviewOptions) -> Response:
     most = call.service.settings.limits.preview_rows
     if options.limit > most:
         raise TooLargeError(
@@ -325,3 +219,26 @@ def _read_preview(call: BranchCall, key: TableKey, options: PreviewOptions) -> R
         "total_row_count": found.count_rows(request.where) if is_counted else None,
     }
     return JSONResponse(answer)
+
+
+def insert(branch: OpenBranch, key: TableKey, objects: Sequence[Mapping[str, Any]]) -> Written:
+    """Add rows as one commit."""
+    return _write(branch, key, objects, write=Transaction.append, verb="Insert")
+
+
+def _write(
+    branch: OpenBranch,
+    key: TableKey,
+    objects: Sequence[Mapping[str, Any]],
+    *,
+    write: Callable[[Transaction, str, "pa.Table"], object],
+    verb: str,
+) -> Written:
+    # Read the schema before the transaction begins: a transaction that has read a table conflicts with more writers.
+    rows = rows_of_objects(objects, find_table(branch.snapshot(), key).schema)
+
+    def change(tx: Transaction) -> None:
+        write(tx, str(key), rows)
+
+    done = branch.change(change, message=f"{verb} {len(rows)} rows into {key}")
+    return Written(rows=len(rows), commit_id=done.commit_id)

@@ -26,7 +26,7 @@ from anabranch.server.idempotency import IdempotencyKeys
 from anabranch.server.imports import Imports
 from anabranch.server.jobs import Jobs
 from anabranch.server.projects import Project, ProjectRows, Projects
-from anabranch.server.rows import PreviewPool
+from anabranch.server.request_limits import SharedThreads
 from anabranch.server.settings import Settings
 from anabranch.server.status import HealthCheck, Metrics
 from anabranch.server.tokens import Tokens
@@ -48,7 +48,8 @@ class Service:
     buckets: Buckets
     metrics: Metrics
     health: HealthCheck
-    previews: PreviewPool
+    previews: SharedThreads
+    comparisons: SharedThreads
     files: Files
     jobs: Jobs
     imports: Imports
@@ -67,6 +68,7 @@ class Service:
     def close(self) -> None:
         """Stop the jobs within a bounded time and close the database."""
         self.previews.close()
+        self.comparisons.close()
         self.jobs.close()
         # Last: jobs write their final rows while they stop.
         self.database.close()
@@ -119,7 +121,8 @@ def _assemble(settings: Settings, database: Database, clock: Callable[[], dateti
         buckets=buckets,
         metrics=Metrics(),
         health=HealthCheck(database),
-        previews=PreviewPool(settings.limits),
+        previews=SharedThreads("previews", settings.limits),
+        comparisons=SharedThreads("comparisons", settings.limits),
         files=files,
         jobs=jobs,
         imports=Imports(settings, projects, branches, jobs),

@@ -11,8 +11,9 @@ class Limits:
     A client may take `head_seconds` to send the head of a request. For the body it may take `body_seconds`, and one
     more second for every `slowest_bytes_per_second` that have arrived. Requests without a valid token have
     `anonymous_requests_at_once` slots of their own and may take `anonymous_seconds`.
-    Previews have `preview_workers` threads. A token uses at most `previews_per_token` of them, and may have
-    `waiting_previews_per_token` requests for previews open, including those that run.
+    Previews have `shared_threads` threads, and comparisons have as many. A token uses at most
+    `shared_threads_per_token` of each, and may have `shared_requests_per_token` requests for each open, including those
+    that run.
     A service that stops waits `stop_seconds` for its jobs, then interrupts them and waits as long again.
     The bodies of all running requests, without uploads, have at most `bodies_bytes_at_once`, and each has at most
     `body_values` values: a parsed value takes up to 80 bytes, whatever its size in the body.
@@ -38,9 +39,9 @@ class Limits:
     anonymous_seconds: float = 10.0
     half_sent_heads: int = 128
     workers: int = 32
-    preview_workers: int = 4
-    previews_per_token: int = 2
-    waiting_previews_per_token: int = 64
+    shared_threads: int = 4
+    shared_threads_per_token: int = 2
+    shared_requests_per_token: int = 64
     queued_jobs: int = 64
     job_workers: int = 2
     job_retry_seconds: float = 600.0

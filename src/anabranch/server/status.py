@@ -33,17 +33,16 @@ class HealthCheck:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._check: asyncio.Task[bool] | None = None
-        self._checked_at = 0.0
+        self._began = 0.0
 
     async def is_healthy(self) -> bool:
         """Return whether the database answered within the last second, or answers now."""
-        check = self._check
-        if check is None or (check.done() and time.monotonic() - self._checked_at >= _VALID_SECONDS):
+        if self._check is None or (self._check.done() and time.monotonic() - self._began >= _VALID_SECONDS):
+            self._began = time.monotonic()
             # Not `run_in_threadpool`: its threads may all be busy with requests.
-            check = self._check = asyncio.create_task(asyncio.to_thread(self._read))
-        if not check.done():
-            await asyncio.wait([check], timeout=_TIMEOUT_SECONDS)
-        return check.done() and check.result()
+            self._check = asyncio.create_task(asyncio.to_thread(self._read))
+        await asyncio.wait([self._check], timeout=_TIMEOUT_SECONDS)
+        return self._check.done() and self._check.result()
 
     def _read(self) -> bool:
         try:
@@ -51,8 +50,6 @@ class HealthCheck:
         except duckdb.Error:
             _log.exception("the metadata database cannot be read")
             return False
-        finally:
-            self._checked_at = time.monotonic()
         return True
 
 

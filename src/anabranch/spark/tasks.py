@@ -6,12 +6,15 @@ Our own errors are returned as text inside errors of Spark. `spark_errors` raise
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
 from anabranch import errors
@@ -21,17 +24,21 @@ from anabranch.files.sources import SourceFile
 from anabranch.format.staging import VersionRef, WrittenFragment, rewrite_fragments
 from anabranch.repo.io.load import write_rows
 from anabranch.repo.io.prepared_table import LoadTask, WrittenRows
-from anabranch.spark.session import get_session
+from anabranch.spark.session import get_session, stop_jobs, stoppable
 from anabranch.spark.source import FragmentWriter
 from anabranch.spark.types import new_columns
-from anabranch.storage.requests import OnProgress, Progress, ignore_progress
+from anabranch.storage.requests import OnProgress, Progress, counting, ignore_progress
 
 _RESULTS = "number bigint, result binary"
+_SECONDS_BETWEEN_CHECKS = 0.5
 
 
-def do_on_workers(work: Callable[[bytes], bytes], tasks: Sequence[bytes]) -> list[bytes]:
+def do_on_workers(
+    work: Callable[[bytes], bytes], tasks: Sequence[bytes], *, check: Callable[[], None] = lambda: None
+) -> list[bytes]:
     """Run each task on a worker of the running session, or of a new one. Return the results in order.
 
+    `check` is called while the tasks run. If it raises, they are stopped.
     Tasks travel with the function, not as rows: plans show rows, and tasks may hold credentials. Spark gets only the
     numbers of tasks, one in each partition, so that nothing is shuffled.
     """
@@ -45,10 +52,25 @@ def do_on_workers(work: Callable[[bytes], bytes], tasks: Sequence[bytes]) -> lis
                 columns = [pa.array([number], pa.int64()), pa.array([work(held[number])], pa.binary())]
                 yield pa.record_batch(columns, names=["number", "result"])
 
-    session = get_session()
-    with spark_errors():
-        numbers = session.range(0, len(held), 1, len(held))
-        rows = numbers.mapInArrow(run, _RESULTS).collect()
+    session, tag = get_session(), f"anabranch-{uuid4().hex}"
+
+    def collect() -> list[Any]:
+        with stoppable(session, tag):
+            return session.range(0, len(held), 1, len(held)).mapInArrow(run, _RESULTS).collect()
+
+    # The thread of the caller calls `check`: only there it may raise, and find what belongs to a thread.
+    with spark_errors(), ThreadPoolExecutor(1) as threads:
+        collecting = threads.submit(inheritable_thread_target(session)(collect))
+        try:
+            while wait([collecting], timeout=_SECONDS_BETWEEN_CHECKS).not_done:
+                check()
+        except BaseException:
+            # Repeated, because Spark may not know the job yet.
+            while not collecting.done():
+                stop_jobs(session, tag)
+                wait([collecting], timeout=_SECONDS_BETWEEN_CHECKS)
+            raise
+        rows = collecting.result()
     return [bytes(row.result) for row in sorted(rows, key=lambda row: row.number)]
 
 
@@ -75,8 +97,10 @@ class SparkLoader:
         def work(part: bytes) -> bytes:
             return pickle.dumps(write_rows(pickle.loads(part), progress=ignore_progress))  # noqa: S301 - our own
 
-        done: list[WrittenRows] = [pickle.loads(result) for result in do_on_workers(work, tasks)]  # noqa: S301 - our own
         total = sum(file.size for file in task.files)
+        # The workers report nothing, but the callback stops them if it raises.
+        results = do_on_workers(work, tasks, check=lambda: counting(progress, "bytes")(0, total))
+        done: list[WrittenRows] = [pickle.loads(result) for result in results]  # noqa: S301 - our own
         written = WrittenRows(
             fragments=tuple(fragment for part in done for fragment in part.fragments),
             rows_read=sum(part.rows_read for part in done),

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+from anabranch.server.request_limits import SharedThreads
 from anabranch.server.settings import Limits
-from anabranch.server.ui.requests import PageThreads
 from anabranch.server.ui.sql import limited_processes
 from tests.event_loop import run_apart
 from tests.server.conftest import new_project, ok, serving
@@ -37,7 +37,8 @@ def test_long_page_leaves_the_threads_of_the_json_routes_alone(tmp_path: Path) -
 
 
 def test_token_has_a_share_of_the_threads() -> None:
-    threads, may_end = PageThreads(), threading.Event()
+    may_end = threading.Event()
+    threads = SharedThreads("pages", Limits(shared_threads=16, shared_threads_per_token=4))
     begun: list[str] = []
 
     def work(owner: str) -> None:

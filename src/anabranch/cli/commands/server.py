@@ -92,5 +92,4 @@ def serve(
         sentences.append(f"token: {document['token']}")
     sentences.append(f"serving {settings.data} at {document['url']}")
     here.output.show(Answer(document, *sentences))
-    with suppress(KeyboardInterrupt):
-        run(create_app(settings, service=service), listening)
+    run(create_app(settings, service=service), listening)

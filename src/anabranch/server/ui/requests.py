@@ -1,4 +1,4 @@
-"""Requests of visitors: sessions, forms within limits, and the threads that render pages."""
+"""Requests of visitors: their sessions, forms within limits, and whether they have left."""
 
 import asyncio
 import hmac
@@ -9,10 +9,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
-from weakref import WeakValueDictionary
 
-from anyio import CapacityLimiter, to_thread
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
@@ -219,31 +216,3 @@ async def noticing_departure(request: Request) -> AsyncIterator[Departure]:
         yield departure
     finally:
         watching.cancel()
-
-
-T = TypeVar("T")
-
-_AT_ONCE = 16
-_OF_OWNER = 4
-
-
-class PageThreads:
-    """Runs functions in threads. A page may compare or sort whole tables, so that many at once must not stop others.
-
-    The owner is a token of a service, None for the visitor of a repository on this machine.
-    """
-
-    def __init__(self) -> None:
-        self._all: CapacityLimiter | None = None
-        # A limiter lives as long as a request of its owner uses it.
-        self._by_owner: WeakValueDictionary[str, CapacityLimiter] = WeakValueDictionary()
-
-    async def run(self, owner: str | None, work: Callable[[], T]) -> T:
-        """Return the result of a function, when a thread is free."""
-        if self._all is None:  # only when there is an event loop
-            self._all = CapacityLimiter(_AT_ONCE)
-        if owner is None:
-            return await to_thread.run_sync(work, limiter=self._all)
-        share = self._by_owner.setdefault(owner, CapacityLimiter(_OF_OWNER))
-        async with share:
-            return await to_thread.run_sync(work, limiter=self._all)

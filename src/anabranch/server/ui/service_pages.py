@@ -4,6 +4,7 @@ The pages about tokens, the audit and jobs are for the service or for one projec
 routes.
 """
 
+import asyncio
 import hmac
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +14,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from anyio import from_thread
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -35,7 +35,6 @@ from anabranch.server.branches import NewBranch, is_branch_id
 from anabranch.server.envelope import text_without_folder, without_data_folder
 from anabranch.server.files import keep_file
 from anabranch.server.imports import ImportOptions, ImportOrder
-from anabranch.server.jobs import Job
 from anabranch.server.merges import refuse_dev_branches
 from anabranch.server.routing import Call, ProjectCall
 from anabranch.server.service import Service
@@ -155,7 +154,7 @@ class ProjectLake(Lake):
         except BaseException:
             upload.discard()
             raise
-        job: Job = from_thread.run(service.jobs.wait, submitted.id, _WAIT_SECONDS)
+        job = asyncio.run(service.jobs.wait(submitted.id, _WAIT_SECONDS))  # a page has a thread without an event loop
         if job.error is not None:
             raise InvalidInputError(job.error["message"], hint=job.error["details"].get("hint"))
         if job.result is None:

@@ -22,12 +22,13 @@ from anabranch.ids import MAIN
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
 from anabranch.server.envelope import EnvelopeException, methods_at, status_of
+from anabranch.server.request_limits import SharedThreads
+from anabranch.server.settings import Limits
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.requests import (
     FILE_FORM,
     TEXT_FORM,
     Departure,
-    PageThreads,
     Session,
     check_same_site,
     noticing_departure,
@@ -191,7 +192,9 @@ class Site(ABC):
     door: ClassVar[Door]
 
     def __init__(self) -> None:
-        self._threads = PageThreads()
+        # A page may compare or sort whole tables. As many as there are requests may wait.
+        limits = Limits(shared_threads=16, shared_threads_per_token=4, shared_requests_per_token=256)
+        self._threads = SharedThreads("pages", limits)
 
     @abstractmethod
     def find_session(self, request: Request) -> Session | None: ...
