@@ -75,10 +75,10 @@ def serving(data: Path, *, limits: Limits | None = None) -> Iterator[Running]:
 
 
 @contextmanager
-def process(data: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(data: Path, *arguments: str, python: str = sys.executable) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A service in a process of its own, `anabranch serve`, and where it listens."""
     port = free_port()
-    command = [sys.executable, "-m", "anabranch.cli.main", "serve", "--data", str(data), "--port", str(port)]
+    command = [python, "-m", "anabranch.cli.main", "serve", "--data", str(data), "--port", str(port)]
     started = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield started, f"http://127.0.0.1:{port}"
