@@ -16,7 +16,7 @@ from tests.concurrency.times import Known, Times
 SETUP = "setup"  # the actor of what was there before
 NOT_FOUND = "branch_not_found"
 
-# What a user may hear when others are at work; all else is a fault of ours.
+# What a user may receive when others are at work; all else is a fault of ours.
 EXPECTED_CODES = frozenset(
     {
         NOT_FOUND,

@@ -15,8 +15,8 @@ from tests.concurrency.evidence import Evidence, gather
 from tests.concurrency.member import Ground
 from tests.concurrency.recording import Call, Outcome, read_calls
 from tests.conftest import Location
+from tests.processes import Program
 from tests.proof_log import record_proof
-from tests.repo.programs.running import Program
 
 SHORT_LEASE = 5.0  # lets garbage be collected while others work
 READS = ("read_", "list_")

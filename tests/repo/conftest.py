@@ -20,7 +20,7 @@ from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
 from tests.conftest import Location
 from tests.lake_templates import Cast
-from tests.repo.programs.running import Program
+from tests.processes import Program
 
 ORDERS = "in_c_sales.orders"
 CUSTOMERS = "in_c_sales.customers"
@@ -46,6 +46,12 @@ def process_pool() -> Iterator[Program]:
     """A process that forks others off itself."""
     with Program("process_pool") as program:
         yield program
+
+
+@pytest.fixture
+def every(request: pytest.FixtureRequest) -> int:
+    """The distance between the points at which a module kills processes. With --proof every point is tried."""
+    return 1 if request.config.getoption("--proof") else int(request.module.EVERY_NTH_POINT)
 
 
 @pytest.fixture

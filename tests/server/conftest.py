@@ -21,6 +21,7 @@ from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.jobs import JobKind
 from anabranch.server.service import Service, create_first_token, open_service
 from anabranch.server.settings import Limits, Settings
+from tests.processes import running_program
 
 _NUMBERS = count(1)
 
@@ -79,12 +80,8 @@ def process(data: Path, *arguments: str, python: str = sys.executable) -> Iterat
     """A service in a process of its own, `anabranch serve`, and where it listens."""
     port = free_port()
     command = [python, "-m", "anabranch.cli.main", "serve", "--data", str(data), "--port", str(port)]
-    started = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
+    with running_program([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         yield started, f"http://127.0.0.1:{port}"
-    finally:
-        started.kill()
-        started.communicate()
 
 
 def secret_of(started: subprocess.Popen[str]) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BranchNotFoundError
-from tests.repo.programs.running import Program
+from tests.processes import Program
 from tests.server.conftest import (
     Project,
     Running,
@@ -66,7 +66,7 @@ def kill_at_points(
         project = new_project(client)
         names = [prepare(project) for _ in range(1 + FEW)]
     asked: dict[str, Any] = {"scenario": scenario, "data": str(data), "project": project.id}
-    whole: list[str] = process_pool.ask("kill", name=names[0], **asked)["done"]
+    whole = process_pool.points_of(name=names[0], **asked)
     fatal = spread(len(whole), kills)
     if len(fatal) > FEW:
         with serving(data) as running, running.client() as client:
@@ -263,9 +263,9 @@ def test_deleted_branch_leaves_no_files_of_an_interrupted_write(
         for branch in (whole, cut) if has_commits else ():
             project.create_table("other", branch)
     asked: dict[str, Any] = {"scenario": "write", "data": str(tmp_path), "project": project.id}
-    passed: list[str] = process_pool.ask("kill", name=whole, **asked)["done"]
+    passed = process_pool.points_of(name=whole, **asked)
     publish = next(number for number, point in enumerate(passed) if f"put_if_absent _versions/{whole}/" in point)
-    assert "killed" in process_pool.ask("kill", name=cut, fatal=publish, **asked)
+    process_pool.kill_at(publish, name=cut, **asked)
     with serving(tmp_path) as running, running.client() as client:
         project = Project(client, project.id)
         assert project.ids(cut) == [1, 2, 3]

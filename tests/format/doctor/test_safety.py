@@ -137,7 +137,7 @@ def test_a_repair_that_broke_off_is_finished_by_the_next(home: Home) -> None:
     assert files(home) == before
 
 
-SUICIDE = """
+PROGRAM_THAT_KILLS_ITSELF = """
 import os, signal, sys, threading
 import lance
 
@@ -160,7 +160,7 @@ def test_a_process_that_is_killed_while_it_makes_a_branch_leaves_nothing_in_the_
     dataset = lance.write_dataset(rows(1), home.root)
     before = files(home)
     # It dies right after the branch's first manifest, mostly before the ref.
-    subprocess.run([sys.executable, "-c", SUICIDE, home.root, "x"], check=False)
+    subprocess.run([sys.executable, "-c", PROGRAM_THAT_KILLS_ITSELF, home.root, "x"], check=False)
     assert doctor(home, repair=True, grace=NOW).is_clean
     if "x" in dataset.branches.list():
         dataset.branches.delete("x")

@@ -22,11 +22,11 @@ from anabranch.errors import (
 from anabranch.storage import documents, open_store
 from tests.conftest import Location
 from tests.faults.trouble import Trouble, all_stores_through
+from tests.processes import Program
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, fill_lake, ids, objects, rows, table
 from tests.repo.gc.passing import pass_time
 from tests.repo.io.moving import furnish, remove_objects
 from tests.repo.programs import ledger
-from tests.repo.programs.running import Program
 
 Clone = Callable[..., ab.Repository]
 
@@ -300,14 +300,13 @@ def test_a_clone_killed_at_any_point_is_made_again(
     ledger.commit(lake, "1-1")
     expected = everything(lake)
     scenario = {"shallow": "clone", "deep": "clone deep"}[kind]
-    points = process_pool.ask("kill", scenario=scenario, uri=lake.uri, name="whole")["done"]
+    points = process_pool.points_of(scenario, uri=lake.uri, name="whole")
     step = 1 if request.config.getoption("--proof") else len(points) // 5
     # The last few are those that make it a repository.
     for fatal in sorted({*range(0, len(points), step), *range(len(points) - 12, len(points), 4)}):
         target = f"{lake.uri}-{fatal}"
         held = {each.id for each in lake.clone_list() if each.is_held}
-        result = process_pool.ask("kill", scenario=scenario, uri=lake.uri, name=str(fatal), fatal=fatal)
-        assert "killed" in result, result
+        passed = process_pool.kill_at(fatal, scenario, uri=lake.uri, name=str(fatal))
         if Path(target, "_repo.json").exists():
             made = ab.open(target)
         else:
@@ -327,7 +326,7 @@ def test_a_clone_killed_at_any_point_is_made_again(
         by_id = {each.id: each.is_held for each in known}
         if kind == "shallow":
             assert by_id[made.list_commits()[-1].metadata["clone_id"]]
-        elif not any("_repo.json" in point for point in result["killed"]):
+        elif not any("_repo.json" in point for point in passed):
             assert not by_id[made.list_commits()[-1].metadata["clone_id"]]
         for each in known:
             lake.clone_release(each.id)

@@ -12,8 +12,8 @@ from anabranch import testing
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.testing import Fault, FaultyStore
 from tests.conftest import Location
+from tests.processes import Program
 from tests.repo.conftest import append
-from tests.repo.programs.running import Program
 from tests.repo.rivals import raced_by
 
 Act = Callable[[ab.Repository], object]

@@ -35,6 +35,7 @@ from anabranch.storage.options import lance_options
 from anabranch.testing import Fault, FaultyStore
 from tests.command_line import invoke
 from tests.handles import open_with
+from tests.processes import Program
 from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
@@ -47,7 +48,6 @@ from tests.repo.conftest import (
     rows,
     table,
 )
-from tests.repo.programs.running import Program
 from tests.repo.rivals import raced_by
 
 NEW, GONE, OLD_NAME, NEW_NAME = "in_c_sales.new", "in_c_sales.gone", "in_c_sales.before", "in_c_sales.after"
