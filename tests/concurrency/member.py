@@ -46,7 +46,7 @@ class Member:
         self._chance = random.Random(f"{ground.seed} {number}")
         self._recorder = Recorder(Path(ground.folder), number)
         self._kept = ground.open(f"{number}")  # keeps one branch open for long
-        self._config = self._kept._config
+        self._config = testing.config_of(self._kept)
         self._used = 0
         self._kinds: dict[Callable[[], None], int] = {
             self.commit: 26,

@@ -14,7 +14,6 @@ from anabranch import testing
 from anabranch.bootstrap import ENGINES
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
-from anabranch.repo.log.leases import _RENEWER, Lease
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
@@ -89,12 +88,6 @@ def on_spark(repo: ab.Repository) -> ab.Repository:
 
     comparer = SparkComparer(single_comparer, sizes=Sizes(fewest_buckets=2))
     return ab.Repository(testing.config_of(repo), engines=replace(ENGINES, load_comparer=lambda: comparer))
-
-
-def active_leases() -> list[Lease]:
-    """Return the leases that this process renews."""
-    with _RENEWER.changed:
-        return list(_RENEWER.leases)
 
 
 def table(*ids: int, v: str | None = None) -> pa.Table:

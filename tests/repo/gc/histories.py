@@ -206,7 +206,7 @@ def _leave(history: History, one: int, other: int) -> None:
     try:
         _change_table(history, tx, other)
     finally:
-        tx._close()
+        testing.abandon(tx)
 
 
 def _clone(history: History, one: int, other: int) -> None:

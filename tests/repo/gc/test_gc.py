@@ -27,7 +27,6 @@ from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
     SCHEMA,
-    active_leases,
     another,
     append,
     entry,
@@ -191,12 +190,12 @@ def test_unpublished_work_goes(lake: Repository) -> None:
     tx.append(ORDERS, table(4))
     assert len(tx[ORDERS]) == 4  # a read stages the rows
     tx.create_table("in_c_sales.never", SCHEMA)
-    tx._close()
+    testing.abandon(tx)
     lake.branch_create("dev")
     forked = lake.transaction("dev")
     forked.append(CUSTOMERS, table(30))
     assert 30 in forked[CUSTOMERS].to_arrow()["id"].to_pylist()
-    forked._close()
+    testing.abandon(forked)
     record = testing.repo_store_of(lake).commits.get(lake.head_commit_id_for_branch("main"))
     lost = replace(record, commit=replace(record.commit, graph_commit_id=testing.config_of(lake).new_id()))
     testing.repo_store_of(lake).commits.put(lost, None)
@@ -363,7 +362,7 @@ def pass_time_of(path: Path) -> None:
 def test_work_that_was_silent_for_too_long_does_not_publish(lake: Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
-    tx._lease._renewed -= 121
+    testing.age_leases(121)
     with pytest.raises(BusyError, match="not renewed for 121 s"):
         tx.commit()
     assert ids(another(lake)) == [1, 2, 3]
@@ -374,7 +373,7 @@ def test_table_made_by_work_that_was_silent_for_too_long_is_not_looked_for(lake:
     tx.create_table("s.new", SCHEMA)
     shutil.rmtree(Path(lake.uri, "tables/s"))
     testing.config_of(lake).dataset_root("s/new.lance").forget()
-    tx._lease._renewed -= 121
+    testing.age_leases(121)
     with pytest.raises(BusyError, match="not renewed"):
         tx.commit()
 
@@ -389,8 +388,7 @@ def test_entry_of_work_that_slept_over_its_put_is_rolled_back(lake: Repository, 
         return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/dev")
 
     def sleep_long() -> None:
-        for lease in active_leases():
-            lease._renewed -= 121
+        testing.age_leases(121)
 
     slow = interrupted(lake, is_putting, sleep_long)
     with pytest.raises(BusyError, match="not renewed"):
@@ -429,8 +427,9 @@ def test_branch_made_from_a_head_that_was_left_long_ago_is_rolled_back(lake: Rep
 def test_heartbeat_after_expiry_does_not_renew_the_lease(lake: Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
-    tx._lease._renewed -= 121
-    tx._lease.renew()
+    testing.age_leases(121)
+    for lease in testing.active_leases():
+        lease.renew()
     with pytest.raises(BusyError, match="not renewed for 121 s"):
         tx.commit()
 

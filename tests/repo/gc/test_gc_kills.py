@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.repo.repository import Repository
 from tests.processes import Program
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, objects, table
@@ -42,7 +43,7 @@ def fill(uri: str) -> Repository:
     lake.branch_delete("gone")
     lost = lake.transaction("dev")
     lost.append(ORDERS, table(9))
-    lost._close()
+    testing.abandon(lost)
     pass_time(lake)
     return lake
 
