@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from tests.concurrency.member import Ground, Member
-from tests.concurrency.planting import PLANTS
+from tests.concurrency.planted_bugs import PLANTS
 from tests.processes import Child, answer_with, receive
 
 SECONDS_BETWEEN_KILLS = 2.0

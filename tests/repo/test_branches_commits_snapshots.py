@@ -230,8 +230,8 @@ def test_a_graph_commit_has_the_fields_of_the_specification(lake: ab.Repository)
 
 
 def test_the_actor_of_a_commit_is_optional(lake: ab.Repository) -> None:
-    nobody = ab.open(lake.uri, storage_options=lake.storage_options)
-    assert append(nobody, 4).actor_id is None
+    anonymous = ab.open(lake.uri, storage_options=lake.storage_options)
+    assert append(anonymous, 4).actor_id is None
     assert lake.list_commits(limit=1)[0].actor_id is None
 
 

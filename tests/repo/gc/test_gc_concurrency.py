@@ -19,7 +19,7 @@ from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, fill_lake, ids, table
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 pytestmark = pytest.mark.local
 
@@ -218,7 +218,7 @@ def test_collection_that_died_after_the_marks_is_rolled_back_by_one_that_keeps_m
     assert read_all(doomed.repo, "taken") == doomed.rows
 
 
-def test_collection_that_was_silent_for_too_long_records_nothing(doomed: Doomed) -> None:
+def test_collection_with_an_expired_lease_records_nothing(doomed: Doomed) -> None:
     """Another one may have come concurrently, and taken its marks for those of a dead one."""
 
     def be_silent() -> None:

@@ -9,7 +9,7 @@ from anabranch.repo.repository import Repository
 from tests.processes import Program
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, objects, table
 from tests.repo.gc.needed import find_unreachable, is_collected, list_commit_ids, read_what_can_be_read
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.leases import expire
 
 EVERY_NTH_POINT = 53

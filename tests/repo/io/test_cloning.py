@@ -21,10 +21,10 @@ from anabranch.errors import (
 )
 from anabranch.storage import documents, open_store
 from tests.conftest import Location
-from tests.faults.trouble import Trouble, all_stores_through
+from tests.faults.fault_injection import FaultInjection, all_stores_through
 from tests.processes import Program
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, fill_lake, ids, objects, rows, table
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.io.moving import furnish, remove_objects
 from tests.repo.programs import ledger
 
@@ -259,14 +259,14 @@ def test_a_taken_location_is_refused(lake: ab.Repository, location: Location, cl
 def test_deep_clone_that_cannot_be_released_is_complete(lake: ab.Repository, location: Location) -> None:
     """The clone is a repository by then, and its registration in the source can be released later."""
 
-    def clone(target: str, trouble: Trouble) -> None:
-        with all_stores_through(trouble):
-            trouble.arm()
+    def clone(target: str, injection: FaultInjection) -> None:
+        with all_stores_through(injection):
+            injection.arm()
             ab.clone(lake.uri, location / target, shallow=False, storage_options=location.storage_options)
 
-    clone("first", counted := Trouble())
+    clone("first", counted := FaultInjection())
     release = [at for at, request in enumerate(counted.requests, 1) if request.startswith("put_if_absent _clones/")][-1]
-    clone("second", failed := Trouble(release))
+    clone("second", failed := FaultInjection(release))
     assert failed.is_reached
     second = ab.open(location / "second", storage_options=location.storage_options)
     assert everything(second) == everything(lake)

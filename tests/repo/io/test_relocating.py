@@ -16,7 +16,7 @@ from anabranch.storage import open_store
 from tests.conftest import Location
 from tests.processes import Program
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, objects, rows, table
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.io.moving import copy_objects, furnish, move_objects, read_all, remove_objects
 
 
@@ -199,7 +199,7 @@ def test_no_garbage_is_collected_before_a_repository_is_relocated(tmp_path: Path
 
 
 @pytest.mark.parametrize("open_copy", [ab.open, open_damaged_repository])
-def test_a_doctor_who_comes_too_early_does_no_harm(
+def test_doctor_of_a_copy_that_is_not_relocated_does_no_harm(
     furnished: tuple[ab.Repository, str], location: Location, open_copy: Callable[..., ab.Repository]
 ) -> None:
     lake, run_id = furnished

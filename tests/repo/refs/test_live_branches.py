@@ -147,7 +147,7 @@ def test_a_table_made_on_both_is_the_branchs_own_until_it_is_pulled(live: ab.Rep
     assert ids(live.snapshot_of("dev"), "a.b") == [2]
 
 
-def test_a_table_that_main_drops_is_gone_unless_the_branch_wrote_it(live: ab.Repository) -> None:
+def test_table_dropped_on_main_is_kept_only_where_the_branch_changed_it(live: ab.Repository) -> None:
     append(live, 4, branch="dev")
     for key in (ORDERS, CUSTOMERS):
         with live.transaction() as tx:
@@ -305,7 +305,7 @@ def test_a_tag_names_what_a_commit_holds_and_no_passing_view(live: ab.Repository
     assert ids(live.snapshot_of("v2"), CUSTOMERS) == [10, 20, 30]
 
 
-def test_a_deleted_live_branch_comes_back_with_its_tables_and_follows_main_again(live: ab.Repository) -> None:
+def test_restored_live_branch_has_its_tables_and_follows_main(live: ab.Repository) -> None:
     append(live, 4, branch="dev")
     live.branch_delete("dev")
     append(live, 30, key=CUSTOMERS)

@@ -12,7 +12,7 @@ from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.runs import RUN_ID, RunInfo
 from tests.processes import Program
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.leases import expire
 from tests.repo.programs import ledger, runs
 

@@ -499,7 +499,7 @@ def each_fault(repo: Repository, operation: str, fault: Fault) -> Iterator[Repos
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER])
 @pytest.mark.parametrize("operation", ["put_if_absent", "put", "get", "delete"])
-def test_one_request_of_a_run_goes_wrong(lake: Repository, operation: str, fault: Fault) -> None:
+def test_failed_request_of_a_run_leaves_all_or_nothing(lake: Repository, operation: str, fault: Fault) -> None:
     for number, handle in enumerate(each_fault(lake, operation, fault), start=100):
         run = None
         try:
@@ -521,7 +521,7 @@ def test_one_request_of_a_run_goes_wrong(lake: Repository, operation: str, fault
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER])
-def test_one_put_of_an_abort_goes_wrong(lake: Repository, fault: Fault) -> None:
+def test_failed_put_of_an_abort_can_be_repeated(lake: Repository, fault: Fault) -> None:
     for handle in each_fault(lake, "put_if_absent", fault):
         run = lake.begin_run()
         append_in(run, 4)

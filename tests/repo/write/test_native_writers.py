@@ -120,7 +120,7 @@ def test_native_index_beside_a_commit_of_rows_and_the_same_index_is_refused(lake
 
 
 @pytest.mark.parametrize("change", sorted(NATIVE))
-def test_native_writer_is_refused_after_deleted_rows_came_back(lake: ab.Repository, change: str) -> None:
+def test_native_writer_is_refused_after_a_revert_of_a_delete(lake: ab.Repository, change: str) -> None:
     """Lance panics if a deletion file is gone that it wants to add to."""
     native: Any = raw(lake)
     with lake.transaction() as tx:
