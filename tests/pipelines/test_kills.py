@@ -1,7 +1,10 @@
 """A pipeline whose process is killed halfway leaves nothing to see, and nothing to repair."""
 
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,9 +13,10 @@ import anabranch as ab
 from anabranch.repo.log.entries import RunPhase
 from tests.pipelines.conftest import CUSTOMERS, ORDERS, WriteFile
 from tests.pipelines.test_run import raw
-from tests.processes import ROOT, running_program, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+PROJECT = Path(__file__).parents[2]
 
 FIVE = """
     import os, time
@@ -52,8 +56,15 @@ def test_a_killed_run_leaves_no_trace_and_the_next_succeeds(
         "--branch",
         "dev",
     ]
-    with running_program(command, env={**os.environ, "STOP_AT": str(mark)}, cwd=ROOT) as process:
-        wait_until(mark.exists, process)
+    with (tmp_path / "printed").open("wb") as printed:
+        process = subprocess.Popen(
+            command, env={**os.environ, "STOP_AT": str(mark)}, cwd=PROJECT, stdout=printed, stderr=printed
+        )
+    while not mark.exists() and process.poll() is None:
+        time.sleep(0.1)
+    assert process.poll() is None, (tmp_path / "printed").read_text()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     # It had written two of the five.
     (killed,) = lake.run_list()
     assert (killed.commit_id, sorted(killed.tables)) == (None, [CUSTOMERS, "gold.one"])
