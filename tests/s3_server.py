@@ -14,6 +14,7 @@ import pytest
 
 from anabranch.errors import AnabranchError
 from anabranch.storage import open_store
+from tests.processes import running_program
 
 ACCESS_KEY, SECRET_KEY, BUCKETS = "test-access", "test-secret-never-shown", ("lake", "cold", "other")
 # The options of a key that may list and read, and not write.
@@ -67,9 +68,7 @@ def _one_server(folder: Path) -> Iterator[dict[str, str]]:
     command += [f"-s3.config={config}", "-master.volumeSizeLimitMB=64", "-volume.max=200", "-volume.preStopSeconds=0"]
     command += [f"-{name}={port}" for name, port in {**ports, **extra}.items()]
     log = folder / "weed.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out)
-    try:
+    with log.open("wb") as out, running_program(command, stdout=out, stderr=out) as process:
         options = {
             "aws_endpoint": f"http://127.0.0.1:{ports['s3.port']}",
             "aws_access_key_id": ACCESS_KEY,
@@ -81,14 +80,9 @@ def _one_server(folder: Path) -> Iterator[dict[str, str]]:
         filer = f"127.0.0.1:{ports['filer.port']}.{ports['filer.port.grpc']}"
         wait_until_it_serves(process, options, log, [weed, "shell", f"-master={master}", f"-filer={filer}"])
         yield options
-    finally:
-        process.kill()
-        process.wait()
 
 
-def wait_until_it_serves(
-    process: subprocess.Popen[bytes], options: dict[str, str], log: Path, shell: list[str]
-) -> None:
+def wait_until_it_serves(process: subprocess.Popen[str], options: dict[str, str], log: Path, shell: list[str]) -> None:
     commands = "".join(f"s3.bucket.create -name {bucket}\n" for bucket in BUCKETS).encode()
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:

@@ -45,3 +45,22 @@ def test_a_lease_bounds_the_grace_of_garbage_collection(repo: ab.Repository) -> 
     repo.gc(grace=timedelta(hours=1), dry_run=True)
     with pytest.raises(ab.InvalidInputError, match="grace"):
         testing.open(repo, lease=timedelta(hours=2)).gc(grace=timedelta(hours=1), dry_run=True)
+
+
+def test_work_whose_lease_has_aged_is_not_published(repo: ab.Repository) -> None:
+    tx = repo.transaction()
+    tx.append("s.t", [{"id": 2}])
+    testing.age_leases(3600)
+    with pytest.raises(ab.AnabranchError, match="not renewed"):
+        tx.commit()
+    assert repo["s.t"].count_rows() == 1
+
+
+def test_an_abandoned_transaction_publishes_nothing_and_leaves_its_files(repo: ab.Repository) -> None:
+    files = set(Path(repo.uri).rglob("*.lance"))
+    tx = repo.transaction()
+    tx.append("s.t", [{"id": 2}])
+    assert tx["s.t"].count_rows() == 2
+    testing.abandon(tx)
+    assert repo["s.t"].count_rows() == 1
+    assert set(Path(repo.uri).rglob("*.lance")) > files

@@ -17,11 +17,24 @@ from typing import TypeVar
 from anabranch.bootstrap import ENGINES, bind_repository
 from anabranch.errors import StorageUnavailableError
 from anabranch.repo.log.config import RepoConfig
+from anabranch.repo.log.leases import _RENEWER, Lease
 from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.repository import Repository
+from anabranch.repo.transaction import Transaction
 from anabranch.storage import ObjectInfo, ObjectStore, PreparedObject
 
-__all__ = ["CountingStore", "Fault", "FaultyStore", "config_of", "open", "repo_store_of", "store_of"]
+__all__ = [
+    "CountingStore",
+    "Fault",
+    "FaultyStore",
+    "abandon",
+    "active_leases",
+    "age_leases",
+    "config_of",
+    "open",
+    "repo_store_of",
+    "store_of",
+]
 
 T = TypeVar("T")
 
@@ -67,6 +80,23 @@ def config_of(repo: Repository) -> RepoConfig:
 def repo_store_of(repo: Repository) -> RepoStore:
     """Return the logs and commits of a repository."""
     return repo._repo_store
+
+
+def active_leases() -> list[Lease]:
+    """Return the leases that this process renews."""
+    with _RENEWER.changed:
+        return list(_RENEWER.leases)
+
+
+def age_leases(seconds: float) -> None:
+    """Make the leases of this process look as if no renewal had succeeded for this time, as on a machine that slept."""
+    for lease in active_leases():
+        lease._renewed -= seconds
+
+
+def abandon(tx: Transaction) -> None:
+    """End a transaction as the end of its process does: nothing is published, and the staged files stay."""
+    tx._close()
 
 
 class WrappedStore(ObjectStore):

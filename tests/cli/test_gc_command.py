@@ -11,7 +11,7 @@ import anabranch as ab
 from anabranch.config import remember
 from anabranch.repo.runs.engine_access import EngineAccess
 from tests.cli.conftest import ORDERS, Run, fill_lake, orders
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ from enum import StrEnum
 from itertools import pairwise
 
 from anabranch.repo.log.entries import BranchEvent
-from tests.concurrency import marked
+from tests.concurrency import marked_tables
 from tests.concurrency.evidence import Entry, Evidence
-from tests.concurrency.marked import Change, Rows
+from tests.concurrency.marked_tables import Change, Rows
 from tests.concurrency.recording import Call, Outcome
 from tests.concurrency.times import Known, Times
 
 SETUP = "setup"  # the actor of what was there before
 NOT_FOUND = "branch_not_found"
 
-# What a user may hear when others are at work; all else is a fault of ours.
+# What a user may receive when others are at work; all else is a fault of ours.
 EXPECTED_CODES = frozenset(
     {
         NOT_FOUND,
@@ -186,7 +186,7 @@ class _History:
         """All tables of each commit agree, and hold what the call writes on top of the commit's parent."""
         for entry in (entry for log in self._evidence.logs.values() for entry in log):
             commit = self._evidence.commits[entry.commit_id]
-            if commit.contents and len(set(marked.digests(commit.contents).values())) > 1:
+            if commit.contents and len(set(marked_tables.digests(commit.contents).values())) > 1:
                 yield Violation(Fault.TORN, entry.actor or "", f"commit {commit.id} in {_names([entry])}")
             elif entry.event is BranchEvent.COMMITTED and not entry.is_live:
                 yield from self._replayed(entry)
@@ -204,14 +204,14 @@ class _History:
         seen = parent if call.base is None else self._rows_of(call.base)
         if after is None or parent is None or seen is None:
             return
-        made = marked.applied(seen, [Change.of(reported) for reported in call.asked["changes"]], call.actor)
+        made = marked_tables.applied(seen, [Change.of(reported) for reported in call.asked["changes"]], call.actor)
         kept = {i: mark for i, mark in parent.items() if i not in seen or i in made}
         if after != {**kept, **{i: mark for i, mark in made.items() if seen.get(i) != mark}}:
             yield Violation(Fault.WRONG_ROWS, call.actor, f"{call.kind} as {_names([entry])}")
 
     def _rows_of(self, commit_id: str | None) -> Rows | None:
         commit = self._evidence.commits.get(commit_id or "")
-        return commit.contents[marked.TABLES[0]] if commit is not None and commit.contents else None
+        return commit.contents[marked_tables.TABLES[0]] if commit is not None and commit.contents else None
 
     def reads(self) -> Iterator[Violation]:
         for call in self._calls:
@@ -236,7 +236,7 @@ class _History:
         if author is not None and call.ended is not None and author.began > call.ended:
             yield Violation(Fault.FUTURE, call.actor, f"{call.kind} of {_seen(call)}")
         contents = self._evidence.commits[entry.commit_id].contents
-        if contents and call.result["main"] is None and marked.digests(contents) != call.result["tables"]:
+        if contents and call.result["main"] is None and marked_tables.digests(contents) != call.result["tables"]:
             yield Violation(Fault.WRONG_ROWS, call.actor, f"{call.kind} of {_seen(call)}")
 
     def _read_late_enough(self, call: Call, branch: str, version: int) -> Iterator[Violation]:

@@ -7,8 +7,8 @@ from anabranch import testing
 from anabranch.errors import CollectedError
 from anabranch.repo.log.entries import BranchEvent, CommitKind, GraphCommit
 from anabranch.repo.repository import Repository
-from tests.concurrency import marked
-from tests.concurrency.marked import Rows
+from tests.concurrency import marked_tables
+from tests.concurrency.marked_tables import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def gather(repo: Repository) -> Evidence:
 
 def _describe(repo: Repository, commit: GraphCommit) -> Commit:
     try:
-        contents = marked.read(repo.snapshot_of(commit.graph_commit_id))
+        contents = marked_tables.read(repo.snapshot_of(commit.graph_commit_id))
     except CollectedError:
         contents = None
     return Commit(

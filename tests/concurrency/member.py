@@ -12,8 +12,8 @@ from anabranch import testing
 from anabranch.errors import BranchNotFoundError
 from anabranch.repo.repository import Repository
 from anabranch.repo.snapshot import Snapshot
-from tests.concurrency import marked
-from tests.concurrency.marked import COMMON, FIRST_OWN, Change, Do
+from tests.concurrency import marked_tables
+from tests.concurrency.marked_tables import COMMON, FIRST_OWN, Change, Do
 from tests.concurrency.recording import Answer, Recorder
 from tests.handles import open_with
 
@@ -46,7 +46,7 @@ class Member:
         self._chance = random.Random(f"{ground.seed} {number}")
         self._recorder = Recorder(Path(ground.folder), number)
         self._kept = ground.open(f"{number}")  # keeps one branch open for long
-        self._config = self._kept._config
+        self._config = testing.config_of(self._kept)
         self._used = 0
         self._kinds: dict[Callable[[], None], int] = {
             self.commit: 26,
@@ -90,7 +90,7 @@ class Member:
             tx = repo.transaction(message=answer.actor)
             self._recorder.note_base(answer, tx.base_commit_id)
             with tx:
-                marked.write(tx, changes, answer.actor, is_crooked=is_crooked)
+                marked_tables.write(tx, changes, answer.actor, is_crooked=is_crooked)
             self._moved(answer, branch, tx.published)
             # A live branch is read again, and may be gone by now.
             with suppress(BranchNotFoundError):
@@ -103,7 +103,7 @@ class Member:
             run = self._as(answer).begin_run(branch, message=answer.actor)
             for change in changes:
                 with run.transaction() as tx:
-                    marked.write(tx, [change], answer.actor, is_crooked=False)
+                    marked_tables.write(tx, [change], answer.actor, is_crooked=False)
             if ends:
                 self._moved(answer, branch, run.publish())
             else:
@@ -276,7 +276,7 @@ class Member:
             "version": snapshot.version,
             "commit": snapshot.id,
             "main": snapshot.main_commit_id,
-            "tables": marked.digests(marked.read(snapshot)),
+            "tables": marked_tables.digests(marked_tables.read(snapshot)),
         }
 
 

@@ -1,16 +1,12 @@
 """A program that lets many processes work on one repository at once, and kills and replaces some of them."""
 
-import os
 import random
-import select
-import signal
 import time
 from typing import Any
 
 from tests.concurrency.member import Ground, Member
-from tests.concurrency.planting import PLANTS
-from tests.repo.programs.process_pool import Child
-from tests.repo.programs.running import answer_with, hear
+from tests.concurrency.planted_bugs import PLANTS
+from tests.processes import Child, answer_with, receive
 
 SECONDS_BETWEEN_KILLS = 2.0
 
@@ -34,10 +30,10 @@ def work(reported: dict[str, Any]) -> dict[str, Any]:
 
     for _ in range(reported["kills"]):
         time.sleep(chance.uniform(0.05, SECONDS_BETWEEN_KILLS))
-        for location in [location for location, child in enumerate(working) if _has_ended(child)]:
+        for location in [location for location, child in enumerate(working) if child.has_ended]:
             replace(location)
         victim = chance.randrange(len(working))
-        os.kill(working[victim].pid, signal.SIGKILL)
+        working[victim].kill()
         replace(victim)
     results = [child.result() for child in (*done, *working)]
     return {
@@ -47,12 +43,7 @@ def work(reported: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _has_ended(child: Child) -> bool:
-    """Whether it has written output, or has ended."""
-    return bool(select.select([child.fd], [], [], 0)[0])
-
-
 if __name__ == "__main__":
-    while (asked := hear()) is not None:
+    while (asked := receive()) is not None:
         asked.pop("do")
         answer_with(work(asked))

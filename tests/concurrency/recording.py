@@ -62,7 +62,7 @@ class Recorder:
         except AnabranchError as err:
             outcome, code = Outcome.REFUSED, err.code
             answer.result["record"] = str(err)
-        except Exception as err:  # noqa: BLE001 - whatever it was, the checker has to hear of it
+        except Exception as err:  # noqa: BLE001 - the checker records every error
             outcome, code = Outcome.BROKEN, repr(err)
         ended = time.monotonic_ns()
         reported = {"actor": answer.actor, "ended": ended, "outcome": outcome, "code": code, "result": answer.result}

@@ -9,10 +9,10 @@ import pytest
 
 from anabranch.errors import BranchNotFoundError, StorageUnavailableError
 from anabranch.repo.log.entries import BranchEvent, CommitKind
-from tests.concurrency import marked
+from tests.concurrency import marked_tables
 from tests.concurrency.checking import SETUP, Fault, find_violations
 from tests.concurrency.evidence import Commit, Entry, Evidence
-from tests.concurrency.marked import Change, Do, Rows
+from tests.concurrency.marked_tables import Change, Do, Rows
 from tests.concurrency.recording import Call, Outcome, Recorder, read_calls
 
 FIRST, SECOND, THIRD = {1: "first"}, {1: "first", 7: "0.1"}, {1: "1.1", 7: "0.1"}
@@ -25,7 +25,7 @@ def entry(number: int, actor: str, commit: str, event: BranchEvent = BranchEvent
 
 
 def commit(name: str, parent: str | None, version: int, rows: Rows, **other: Rows) -> Commit:
-    contents = {key: other.get(key.partition(".")[2], rows) for key in marked.TABLES}
+    contents = {key: other.get(key.partition(".")[2], rows) for key in marked_tables.TABLES}
     return Commit(
         id=name, parent=parent, branch="main", version=version, kind=CommitKind.CHANGE, message="", contents=contents
     )
@@ -45,7 +45,7 @@ def wrote(actor: str, when: tuple[int, int], version: int, commit_id: str, chang
 
 
 def seen(version: int, commit_id: str, rows: Rows, **other: Rows) -> dict[str, Any]:
-    tables = {key: marked.digest(other.get(key.partition(".")[2], rows)) for key in marked.TABLES}
+    tables = {key: marked_tables.digest(other.get(key.partition(".")[2], rows)) for key in marked_tables.TABLES}
     return {"branch": "main", "version": version, "commit": commit_id, "main": None, "tables": tables}
 
 
@@ -276,5 +276,5 @@ def test_rows_after_changes() -> None:
         Change(Do.UPDATE, (3, 4)),
         Change(Do.DELETE, (5,)),
     ]
-    assert marked.applied({3: "a", 5: "b"}, changes, "m") == {1000: "m", 1: "m", 2: "m", 3: "m"}
-    assert marked.applied({1: "a", 1000: "b"}, [Change(Do.PRUNE)], "m") == {1: "a"}
+    assert marked_tables.applied({3: "a", 5: "b"}, changes, "m") == {1000: "m", 1: "m", 2: "m", 3: "m"}
+    assert marked_tables.applied({1: "a", 1000: "b"}, [Change(Do.PRUNE)], "m") == {1: "a"}

@@ -9,14 +9,14 @@ import pytest
 
 import anabranch as ab
 from anabranch.format.doctor.findings import Finding, FindingKind, Severity
-from tests.concurrency import marked
+from tests.concurrency import marked_tables
 from tests.concurrency.checking import SETUP, Fault, Violation, find_violations
 from tests.concurrency.evidence import Evidence, gather
 from tests.concurrency.member import Ground
 from tests.concurrency.recording import Call, Outcome, read_calls
 from tests.conftest import Location
+from tests.processes import Program
 from tests.proof_log import record_proof
-from tests.repo.programs.running import Program
 
 SHORT_LEASE = 5.0  # lets garbage be collected while others work
 READS = ("read_", "list_")
@@ -50,7 +50,7 @@ def run_history(location: Location, tmp_path: Path, course: Course, *, seed: int
     folder.mkdir()
     options = dict(location.storage_options)
     repo = ab.init(location / "lake", storage_options=options, actor=SETUP)
-    marked.create(repo)
+    marked_tables.create(repo)
     ground = Ground(uri=location / "lake", storage_options=options, folder=str(folder), seed=seed, lease=course.lease)
     began = time.monotonic()
     with Program("process_pool", package="tests.concurrency") as process_pool:

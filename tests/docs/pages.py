@@ -2,14 +2,17 @@
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
 import string
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from tests.command_line import invoke
@@ -19,6 +22,15 @@ ROOT = Path(__file__).parents[2]
 HOME, SERVED, TOKEN = "/home/ada", "http://127.0.0.1:8000", "ab_…"
 # A shell finds this Python and what it has installed, and our own `curl`: not every machine has one that is new enough.
 SHELL_PATH = f"{Path(__file__).parent / 'programs'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+# Runs blocks of Python, one after the other, in another interpreter.
+_SESSION = """
+import contextlib, io, json, sys
+names = {}
+for line in sys.stdin:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(json.loads(line), names)
+    print(json.dumps(printed.getvalue()), flush=True)
+"""
 _FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
@@ -78,9 +90,13 @@ def read_blocks(page: Path) -> list[Block]:
 
 @dataclass(kw_only=True)
 class Reader:
-    """A reader who follows a page, in a folder and a shell of their own."""
+    """A reader who follows a page, in a folder and a shell of their own.
+
+    The package is the one of this process, or the one that is installed in the environment with the folder `bin`.
+    """
 
     folder: Path
+    bin: Path | None = None
     env: dict[str, str] = field(default_factory=dict)
     names: dict[str, object] = field(default_factory=dict)
     running: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -103,10 +119,9 @@ class Reader:
         if block.title is not None:
             (Path.cwd() / block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
-            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
-            with contextlib.redirect_stdout(io.StringIO()) as printed:
-                exec(code, self.names)  # noqa: S102 - our own text
-            yield block.shown, printed.getvalue(), block.line
+            text = "\n" * (block.line - 1) + block.text
+            printed = self._run_python(text, page) if self.bin is None else self._run_installed_python(text)
+            yield block.shown, printed, block.line
         elif block.language == "console":
             commands = list(_COMMAND.finditer(block.text))
             ends = [command.start() for command in commands[1:]] + [len(block.text)]
@@ -114,6 +129,33 @@ class Reader:
                 shown = block.text[command.end() : end].strip("\n")
                 output = self._run(command[1].replace("\\\n", ""), fails=shown.startswith("error:"))
                 yield shown or None, output, block.line + block.text[: command.start()].count("\n")
+
+    def _run_python(self, text: str, page: Path) -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(text, str(page), "exec"), self.names)  # noqa: S102 - our own text
+        return printed.getvalue()
+
+    def _run_installed_python(self, text: str) -> str:
+        session = self._session
+        assert session.stdin is not None
+        assert session.stdout is not None
+        session.stdin.write(json.dumps(text) + "\n")
+        session.stdin.flush()
+        line = session.stdout.readline()
+        assert line, f"the interpreter ended with {session.wait()}, after\n{text.strip()}"
+        printed: str = json.loads(line)
+        return printed
+
+    @cached_property
+    def _session(self) -> "subprocess.Popen[str]":
+        pipe = subprocess.PIPE
+        return self.running.enter_context(
+            subprocess.Popen([self._python, "-c", _SESSION], stdin=pipe, stdout=pipe, text=True)
+        )
+
+    @property
+    def _python(self) -> str:
+        return sys.executable if self.bin is None else str(self.bin / "python")
 
     def _run(self, command: str, *, fails: bool) -> str:
         command = command.replace(SERVED, self.served).replace(TOKEN, self.token)
@@ -127,7 +169,7 @@ class Reader:
                 return ""
             case ["anabranch", "serve", *arguments]:
                 return self._serve(arguments)
-            case ["anabranch", *arguments] if not {"|", ">", "<"} & set(words):
+            case ["anabranch", *arguments] if self.bin is None and not {"|", ">", "<"} & set(words):
                 answer = invoke(*arguments, env=self.env)
                 assert (answer.code != 0) == fails, f"{command} exits with {answer.code}\n{answer.out}{answer.err}"
                 return answer.out + answer.err
@@ -137,7 +179,7 @@ class Reader:
     def _run_in_shell(self, command: str) -> str:
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
-            env={**self.env, "PATH": SHELL_PATH},
+            env={**self.env, "PATH": SHELL_PATH if self.bin is None else f"{self._commands}:{SHELL_PATH}"},
             capture_output=True,
             text=True,
             check=False,
@@ -145,11 +187,19 @@ class Reader:
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
         return ran.stdout
 
+    @cached_property
+    def _commands(self) -> str:
+        """A folder with the installed command alone: `curl` of the pages needs the Python of this process."""
+        assert self.bin is not None
+        folder = self.running.enter_context(tempfile.TemporaryDirectory())
+        os.symlink(self.bin / "anabranch", os.path.join(folder, "anabranch"))
+        return folder
+
     def _serve(self, arguments: list[str]) -> str:
         """Serve in a process of its own, at another port than that of the page; return its output until it serves."""
         at = arguments.index("--data")
         data, others = Path(arguments[at + 1]), [*arguments[:at], *arguments[at + 2 :]]
-        started, self.served = self.running.enter_context(process(data, *others))
+        started, self.served = self.running.enter_context(process(data, *others, python=self._python))
         assert started.stdout is not None
         output = ""
         for line in started.stdout:

@@ -9,8 +9,8 @@ import pytest
 import anabranch as ab
 from anabranch.errors import StorageUnavailableError
 from tests.conftest import Location
+from tests.faults.fault_injection import FaultInjection, Kind, all_stores_through
 from tests.faults.lakes import RIVAL, fill
-from tests.faults.trouble import Kind, Trouble, all_stores_through
 from tests.faults.writes import Act, commit_on_main
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, ids, raw, rows, table
@@ -33,14 +33,14 @@ WRITES: dict[str, tuple[str, Act]] = {
 
 
 def requests_of(lake: ab.Repository, act: Act) -> list[str]:
-    with all_stores_through(trouble := Trouble()):
+    with all_stores_through(injection := FaultInjection()):
         repo = ab.open(lake.uri)
-        trouble.arm()
+        injection.arm()
         act(repo)
-    return trouble.requests
+    return injection.requests
 
 
-class _NoReadsAfter(Trouble):
+class _NoReadsAfter(FaultInjection):
     """Let every read fail after the first entry that is put into a log."""
 
     def request(self, operation: str, path: str, send: Callable[[], T]) -> T:
@@ -55,9 +55,9 @@ class _NoReadsAfter(Trouble):
 def test_reads_that_fail_after_the_entry_roll_nothing_back(location: Location, cast: Cast, name: str) -> None:
     lake, (branch, act) = cast(fill), WRITES[name]
     before = lake.branch_get(branch).version
-    with all_stores_through(trouble := _NoReadsAfter()):
+    with all_stores_through(injection := _NoReadsAfter()):
         repo = ab.open(lake.uri, branch=branch)
-        trouble.arm()
+        injection.arm()
         act(repo)
     assert lake.branch_get(branch).version == before + 1
     assert repo.snapshot().id == lake.snapshot_of(branch).id
@@ -71,12 +71,12 @@ def test_raw_readers_see_a_reset_after_a_concurrent_commit(location: Location, c
         if "_tags/" in request
     ]
     lake.undo("main")
-    trouble = Trouble(requests[0], Kind.LATENCY, rival=lambda: commit_on_main(ab.open(lake.uri)))
-    with all_stores_through(trouble):
+    injection = FaultInjection(requests[0], Kind.LATENCY, rival=lambda: commit_on_main(ab.open(lake.uri)))
+    with all_stores_through(injection):
         repo = ab.open(lake.uri)
-        trouble.arm()
+        injection.arm()
         repo.reset("main", to="v1")
-    assert trouble.is_reached
+    assert injection.is_reached
     assert rows(raw(lake, RIVAL)) == rows(lake.snapshot_of("main")[RIVAL])
 
 
@@ -84,9 +84,9 @@ def test_a_file_that_cannot_be_reached_is_not_called_missing(location: Location,
     lake = cast(fill)
     file = Path(location / "rows.csv")
     file.write_text("id,v\n80,x\n")
-    with all_stores_through(trouble := Trouble(1, Kind.ERROR)):
+    with all_stores_through(injection := FaultInjection(1, Kind.ERROR)):
         repo = ab.open(lake.uri)
-        trouble.arm()
+        injection.arm()
         with pytest.raises(StorageUnavailableError):
             repo.load(ORDERS, file, engine="local")
     assert lake.load(ORDERS, file, engine="local").rows_loaded == 1
@@ -121,9 +121,9 @@ def test_move_is_rolled_back_if_its_commit_cannot_be_checked(
         back(ab.open(lake.uri))
     is_put = next(number for number, each in enumerate(requests) if each.startswith("put_if_absent _versions/dev"))
     looks = next(n for n, each in enumerate(requests) if n > is_put and each.startswith("get _commits/"))
-    with all_stores_through(trouble := Trouble(looks + 1, Kind.ERROR)):
+    with all_stores_through(injection := FaultInjection(looks + 1, Kind.ERROR)):
         repo = ab.open(lake.uri)
-        trouble.arm()
+        injection.arm()
         with pytest.raises(StorageUnavailableError):
             act(repo)
     assert lake.head_commit_id_for_branch("dev") == before
@@ -139,12 +139,12 @@ def test_deletion_is_rolled_back_if_the_use_of_the_branch_cannot_be_checked(
     lake.branch_restore("dev")
     is_put = next(number for number, each in enumerate(requests) if each.startswith("put_if_absent _versions/dev"))
     looks = requests.index(look, is_put)
-    with all_stores_through(trouble := Trouble(looks + 1, Kind.ERROR)):
+    with all_stores_through(injection := FaultInjection(looks + 1, Kind.ERROR)):
         repo = ab.open(lake.uri)
-        trouble.arm()
+        injection.arm()
         with pytest.raises(StorageUnavailableError):
             repo.branch_delete("dev")
-    assert trouble.is_reached
+    assert injection.is_reached
     assert rows(lake.snapshot_of("dev")[ORDERS]) == before
 
 
@@ -158,11 +158,11 @@ def test_branch_whose_first_manifest_was_put_without_an_answer_is_written(locati
 
     requests = requests_of(lake, lambda repo: write(repo, "one"))
     is_put = next(number for number, each in enumerate(requests) if each.startswith("put_if_absent tree/one/"))
-    with all_stores_through(trouble := Trouble(is_put + 1, Kind.LOST_ANSWER)):
+    with all_stores_through(injection := FaultInjection(is_put + 1, Kind.LOST_ANSWER)):
         repo = ab.open(lake.uri)
-        trouble.arm()
+        injection.arm()
         write(repo, "two")
-    assert trouble.is_reached
+    assert injection.is_reached
     assert rows(lake.snapshot_of("two")[ORDERS]) == rows(lake.snapshot_of("one")[ORDERS])
 
 
@@ -174,7 +174,7 @@ def test_clone_asks_for_nothing_once_it_is_there(location: Location, cast: Cast)
     assert rows(ab.open(str(location / "clone")).snapshot()[ORDERS]) == rows(lake.snapshot_of("main")[ORDERS])
 
 
-class _EntryUnderWay(Trouble):
+class _EntryUnderWay(FaultInjection):
     """The first entry that is put into the log of main times out, and arrives when it is released."""
 
     def request(self, operation: str, path: str, send: Callable[[], T]) -> T:
@@ -194,17 +194,17 @@ def test_what_is_added_to_a_run_after_its_publishing_failed_is_published(
 ) -> None:
     """An entry that is still under way when the run continues would hold what the run had until then."""
     lake = cast(fill)
-    with all_stores_through(trouble := _EntryUnderWay()):
+    with all_stores_through(injection := _EntryUnderWay()):
         run = ab.open(lake.uri).begin_run("main", message="run")
         with run.transaction(message="one") as tx:
             tx.append(ORDERS, table(7))
-        trouble.arm()
+        injection.arm()
         with pytest.raises(StorageUnavailableError):
             run.publish()
         with run.transaction(message="two") as tx:
             tx.append(ORDERS, table(8))
         if is_late:
-            trouble.release()
+            injection.release()
         run.publish()
     assert {7, 8} <= set(ids(lake, ORDERS))
     assert [commit.message for commit in lake.list_commits(limit=3)].count("run") == 1

@@ -11,12 +11,12 @@ from anabranch.repo.run import Run
 from anabranch.repo.runs.engine_access import EngineAccess, TableWrites
 from tests.conftest import Location
 from tests.conftest import _make_folder as make_folder
+from tests.faults.attempts import States, Trial, examine_lake, examine_stock
 from tests.faults.datasets import DATASET_READS, DATASET_WRITES, fill_stock
+from tests.faults.fault_injection import Kind
 from tests.faults.lakes import fill
 from tests.faults.tallying import Tally, reported, spread
 from tests.faults.transactions import TABLE_WRITES, TRANSACTION_READS, TRANSACTION_WRITES
-from tests.faults.trouble import Kind
-from tests.faults.trying import States, Trial, examine_lake, examine_stock
 from tests.faults.writes import (
     ENGINE_READS,
     ENGINE_WRITES,

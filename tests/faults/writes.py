@@ -16,7 +16,7 @@ from anabranch.repo.run import Run
 from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
 from tests.faults.lakes import RIVAL, STRANGE, State, look, read_heads
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, table
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.io.moving import copy_objects
 
 Act = Callable[[ab.Repository], object]

@@ -41,6 +41,6 @@ def test_decimals_between_borders_are_copied_and_stored(tmp_path: Path, wrap: Ca
     assert version_ref.open().to_table().equals(rows)
 
 
-def test_what_lies_well_is_not_copied() -> None:
+def test_aligned_rows_are_not_copied() -> None:
     batch = pa.record_batch({"id": pa.array([1, 2]), "d": pa.array([1, 2], pa.decimal128(20, 0))})
     assert aligned(batch) is batch

@@ -96,7 +96,7 @@ def test_an_unknown_base_id_is_named_with_those_that_exist() -> None:
 
 
 @pytest.mark.s3
-def test_every_file_lies_where_its_path_resolves_to(location: Location) -> None:
+def test_every_file_is_at_the_location_of_its_path(location: Location) -> None:
     main = make(location)
     add_base(main, location / "cold", name="cold", is_dataset_root=True)
     add_base(main, location / "flat", name="flat")

@@ -294,7 +294,7 @@ def test_a_copied_dataset_is_refused_until_it_is_relocated(local: ab.Dataset, tm
 
 
 @pytest.mark.parametrize("ref", ["_refs/tags/t.json", "_refs/branches/dev.json"])
-def test_nothing_goes_while_a_ref_is_damaged(local: ab.Dataset, ref: str) -> None:
+def test_cleanup_deletes_nothing_while_a_ref_is_damaged(local: ab.Dataset, ref: str) -> None:
     local.tag_create("t", 1)
     Path(local.uri, ref).write_bytes(b"{")
     before = contents(local.uri)
@@ -303,7 +303,7 @@ def test_nothing_goes_while_a_ref_is_damaged(local: ab.Dataset, ref: str) -> Non
     assert contents(local.uri) == before
 
 
-def test_nothing_goes_while_a_kept_version_misses_a_file(local: ab.Dataset) -> None:
+def test_cleanup_deletes_nothing_while_a_kept_version_misses_a_file(local: ab.Dataset) -> None:
     missing = next(file for file in local.layout().files if file.kind is LayoutKind.DELETION)
     Path(local.uri, missing.path).unlink()
     before = contents(local.uri)

@@ -240,7 +240,7 @@ def test_a_move_that_died_before_its_commit_is_taken_up(tmp_path: Path) -> None:
     assert content(home) == before
 
 
-def test_a_move_that_dies_while_copying_changes_nothing_and_can_run_again(tmp_path: Path) -> None:
+def test_interrupted_move_changes_nothing_and_can_be_repeated(tmp_path: Path) -> None:
     home = local(tmp_path)
     before = content(home)
 

@@ -1,35 +1,38 @@
 """The commit graph of the model: ancestors and merge bases, found by brute force."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
 
 from tests.model.history import ModelCommit
 from tests.model.table import ModelTable
 
-Parents = Callable[[ModelCommit], tuple[ModelCommit, ...]]
+Node = TypeVar("Node", bound=Hashable)
 
 
 def is_ancestor(older: ModelCommit, newer: ModelCommit) -> bool:
-    return older in _ancestors(newer, lambda commit: commit.parents)
+    return older in find_ancestors(newer, lambda commit: commit.parents)
 
 
 def has_merged_live(live: ModelCommit, main: ModelCommit, newer: ModelCommit) -> bool:
     """Return whether a commit descends from a merge of a live branch with this state of main below, or a later one."""
     return any(
         commit.merged is live and commit.merged_below is not None and is_ancestor(main, commit.merged_below)
-        for commit in _ancestors(newer, lambda commit: commit.parents)
+        for commit in find_ancestors(newer, lambda commit: commit.parents)
     )
 
 
-def lowest_common(one: ModelCommit, other: ModelCommit, parents: Parents) -> list[ModelCommit]:
+def lowest_common(one: Node, other: Node, parents: Callable[[Node], Iterable[Node]]) -> list[Node]:
     """Return the common ancestors that are not ancestors of another one."""
-    common = _ancestors(one, parents) & _ancestors(other, parents)
-    below = {found for commit in common for parent in parents(commit) for found in _ancestors(parent, parents)}
-    return [commit for commit in common if commit not in below]
+    ours, theirs = find_ancestors(one, parents), find_ancestors(other, parents)
+    common = ours & theirs
+    below = {found for node in common for parent in parents(node) for found in find_ancestors(parent, parents)}
+    return [node for node in common if node not in below]
 
 
-def _ancestors(commit: ModelCommit, parents: Parents) -> set[ModelCommit]:
-    found: set[ModelCommit] = set()
-    waiting = [commit]
+def find_ancestors(node: Node, parents: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """Return a node and all that it descends from."""
+    found: set[Node] = set()
+    waiting = [node]
     while waiting:
         here = waiting.pop()
         if here not in found:

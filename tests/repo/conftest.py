@@ -14,13 +14,12 @@ from anabranch import testing
 from anabranch.bootstrap import ENGINES
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
-from anabranch.repo.log.leases import _RENEWER, Lease
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.storage import open_store
 from anabranch.storage.options import lance_options
 from tests.conftest import Location
 from tests.lake_templates import Cast
-from tests.repo.programs.running import Program
+from tests.processes import Program
 
 ORDERS = "in_c_sales.orders"
 CUSTOMERS = "in_c_sales.customers"
@@ -46,6 +45,12 @@ def process_pool() -> Iterator[Program]:
     """A process that forks others off itself."""
     with Program("process_pool") as program:
         yield program
+
+
+@pytest.fixture
+def every(request: pytest.FixtureRequest) -> int:
+    """The distance between the points at which a module kills processes. With --proof every point is tried."""
+    return 1 if request.config.getoption("--proof") else int(request.module.EVERY_NTH_POINT)
 
 
 @pytest.fixture
@@ -83,12 +88,6 @@ def on_spark(repo: ab.Repository) -> ab.Repository:
 
     comparer = SparkComparer(single_comparer, sizes=Sizes(fewest_buckets=2))
     return ab.Repository(testing.config_of(repo), engines=replace(ENGINES, load_comparer=lambda: comparer))
-
-
-def active_leases() -> list[Lease]:
-    """Return the leases that this process renews."""
-    with _RENEWER.changed:
-        return list(_RENEWER.leases)
 
 
 def table(*ids: int, v: str | None = None) -> pa.Table:

@@ -1,6 +1,6 @@
 """Commit graphs made through publishing, without data: tables are entries that point to nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -100,19 +100,3 @@ class Graph:
             return replace(old, version=version)
         home = f"{branch}/{self.repo_store.config.new_id()}"
         return replace(old, version=version, home=home, forked_from=(old.home, old.version))
-
-
-def ancestors(parents: Mapping[str, tuple[str, ...]], start: str) -> set[str]:
-    found, todo = {start}, [start]
-    while todo:
-        for parent in parents[todo.pop()]:
-            if parent not in found:
-                found.add(parent)
-                todo.append(parent)
-    return found
-
-
-def lowest(parents: Mapping[str, tuple[str, ...]], ours: str, theirs: str) -> set[str]:
-    """The lowest common ancestors: by reading everything."""
-    common = ancestors(parents, ours) & ancestors(parents, theirs)
-    return {one for one in common if not any(one in ancestors(parents, other) for other in common - {one})}

@@ -14,7 +14,7 @@ from anabranch.errors import AnabranchError, StorageDeniedError, StorageFullErro
 from anabranch.repo.repository import Repository
 from anabranch.warnings import UnregisteredCloneWarning
 from tests.command_line import invoke
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a file system of its own")
 

@@ -15,7 +15,7 @@ from anabranch.bootstrap import open_damaged_repository
 from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, LinkError
 from anabranch.storage import documents
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, table
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 
 @pytest.fixture

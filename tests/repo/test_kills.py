@@ -8,16 +8,12 @@ import pytest
 import anabranch as ab
 from anabranch.errors import BranchNotFoundError, RepositoryExistsError, RepositoryNotFoundError
 from anabranch.repo.repository import Repository
+from tests.processes import Program
 from tests.repo.programs import ledger
-from tests.repo.programs.running import Program
+
+EVERY_NTH_POINT = 5
 
 BEFORE = "99-0"
-
-
-@pytest.fixture
-def every(request: pytest.FixtureRequest) -> int:
-    """Which of the points are tried: every fifth, or with --proof every one."""
-    return 1 if request.config.getoption("--proof") else 5
 
 
 @pytest.fixture
@@ -28,23 +24,12 @@ def lake(tmp_path: Path) -> Repository:
     return repo
 
 
-def points_of(process_pool: Program, scenario: str, uri: str) -> list[str]:
-    """What a scenario does without a kill."""
-    result = process_pool.ask("kill", scenario=scenario, uri=uri, name="1-0")
-    passed: list[str] = result["done"]
-    assert len(passed) > 2
-    return passed
-
-
 def kill(process_pool: Program, scenario: str, uri: str, name: str, fatal: int) -> bool:
     """Kill a scenario at a point; whether it had put an entry into a branch's log by then.
 
     Each test brings the repository into a state in which the scenario passes as many points as it did without a kill.
     """
-    result = process_pool.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)
-    assert "killed" in result, (fatal, result)
-    passed: list[str] = result["killed"]
-    assert len(passed) == fatal + 1
+    passed = process_pool.kill_at(fatal, scenario, uri=uri, name=name)
     return any(point.startswith("after put_if_absent _versions/") and point.endswith(".json") for point in passed)
 
 
@@ -86,7 +71,7 @@ def assert_continues(uri: str, name: str, branch: str = "main") -> None:
 
 
 def test_commit(process_pool: Program, lake: Repository, every: int) -> None:
-    points = points_of(process_pool, "commit", lake.uri)
+    points = process_pool.points_of("commit", uri=lake.uri, name="1-0")
     assert sum("write_fragments" in point for point in points) == 2 * len(ledger.TABLES)
     assert sum(is_settle(point) for point in points) == 2 * len(ledger.TABLES)
     outcomes = set()
@@ -100,7 +85,7 @@ def test_commit(process_pool: Program, lake: Repository, every: int) -> None:
 
 def test_first_commit_on_a_branch(process_pool: Program, lake: Repository, every: int) -> None:
     lake.branch_create("dev/1-0")
-    points = points_of(process_pool, "first commit on a branch", lake.uri)
+    points = process_pool.points_of("first commit on a branch", uri=lake.uri, name="1-0")
     assert sum(point.endswith(" clone") for point in points) == 2 * len(ledger.TABLES)
     for fatal in range(0, len(points), every):
         name, branch = f"2-{fatal}", f"dev/2-{fatal}"
@@ -112,7 +97,7 @@ def test_first_commit_on_a_branch(process_pool: Program, lake: Repository, every
 
 
 def test_commit_that_creates_a_table(process_pool: Program, lake: Repository, every: int) -> None:
-    points = points_of(process_pool, "create a table", lake.uri)
+    points = process_pool.points_of("create a table", uri=lake.uri, name="1-0")
     assert sum("write_dataset" in point for point in points) == 2
     for fatal in range(0, len(points), every):
         name = new_name(fatal)
@@ -133,7 +118,7 @@ def test_commit_that_creates_a_table(process_pool: Program, lake: Repository, ev
 
 
 def test_branch_create(process_pool: Program, lake: Repository) -> None:
-    for fatal in range(len(points_of(process_pool, "create a branch", lake.uri))):
+    for fatal in range(len(process_pool.points_of("create a branch", uri=lake.uri, name="1-0"))):
         name = f"2-{fatal}"
         is_there = kill(process_pool, "create a branch", lake.uri, name, fatal)
         repo = ab.open(lake.uri)
@@ -147,7 +132,7 @@ def test_branch_delete(process_pool: Program, lake: Repository, every: int) -> N
     # One branch for all points: a deletion reads the logs of all branches, so that others would add points.
     lake.branch_create("dev/1-0")
     outcomes = set()
-    for fatal in range(0, len(points_of(process_pool, "delete a branch", lake.uri)), every):
+    for fatal in range(0, len(process_pool.points_of("delete a branch", uri=lake.uri, name="1-0")), every):
         repo = ab.open(lake.uri)
         repo.branch_restore("dev/1-0")
         is_deleted = kill(process_pool, "delete a branch", lake.uri, "1-0", fatal)
@@ -168,7 +153,7 @@ def test_branch_rename(process_pool: Program, lake: Repository, every: int) -> N
     """After a kill the old name works, or the new one, or both: then doctor removes the new one, which is unchanged."""
     lake.branch_create("dev/1-0")
     outcomes = set()
-    points = points_of(process_pool, "rename a branch", lake.uri)
+    points = process_pool.points_of("rename a branch", uri=lake.uri, name="1-0")
     puts = [at for at, point in enumerate(points) if point.startswith("after put_if_absent _versions/")]
     for fatal in sorted({*range(0, len(points), every), *puts}):
         old, new = f"dev/2-{fatal}", f"new/2-{fatal}"
@@ -193,7 +178,7 @@ def test_branch_rename(process_pool: Program, lake: Repository, every: int) -> N
 
 def test_init(process_pool: Program, tmp_path: Path) -> None:
     uri = str(tmp_path / "lake")
-    for fatal in range(len(points_of(process_pool, "init", uri))):
+    for fatal in range(len(process_pool.points_of("init", uri=uri, name="1-0"))):
         kill(process_pool, "init", uri, f"2-{fatal}", fatal)
         location = f"{uri}-2-{fatal}"
         try:
@@ -206,7 +191,7 @@ def test_init(process_pool: Program, tmp_path: Path) -> None:
 
 def test_init_that_was_killed_halfway_has_made_nothing(process_pool: Program, tmp_path: Path) -> None:
     uri = str(tmp_path / "lake")
-    points = points_of(process_pool, "init", uri)
+    points = process_pool.points_of("init", uri=uri, name="1-0")
     fatal = points.index("before put_if_absent _repo.json")
     kill(process_pool, "init", uri, "2-0", fatal)
     with pytest.raises(RepositoryNotFoundError):

@@ -53,7 +53,9 @@ def assert_whole(lake: Repository, branch: str = "main") -> list[str]:
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER])
 @pytest.mark.parametrize("operation", ["put_if_absent", "put", "get", "list"])
-def test_one_request_of_a_commit_goes_wrong(lake: Repository, location: Location, operation: str, fault: Fault) -> None:
+def test_failed_request_of_a_commit_leaves_all_or_nothing(
+    lake: Repository, location: Location, operation: str, fault: Fault
+) -> None:
     for nth in count(1):
         mark, config = ledger.mark_of(1, nth), config_through(location)
         store = FaultyStore(config.store, nth=nth, fault=fault, operation=operation)
@@ -71,7 +73,7 @@ def test_one_request_of_a_commit_goes_wrong(lake: Repository, location: Location
 
 
 @pytest.mark.s3
-def test_conditional_puts_that_meet_their_own_first_try_succeed_once(location: Location) -> None:
+def test_conditional_put_accepts_its_own_first_attempt(location: Location) -> None:
     config = config_through(location, RepeatingStore)
     create_repository(config)
     repo = open_with(config)

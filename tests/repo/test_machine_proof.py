@@ -5,12 +5,12 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conftest import Location
+from tests.processes import Program
 from tests.repo.machines.counting import NOTED, recorded
 from tests.repo.machines.killing import KillingMachine
 from tests.repo.machines.merging import MergingMachine
 from tests.repo.machines.pair import PairMachine
 from tests.repo.machines.whole import RepositoryMachine
-from tests.repo.programs.running import Program
 
 # The machines drop transactions on purpose.
 pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore:a transaction on branch:ResourceWarning")]

@@ -9,7 +9,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import InvalidInputError, MergeConflictError
 from anabranch.format.staging import ColumnChange
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 KEY = "s.a"
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64())])

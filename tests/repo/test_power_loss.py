@@ -12,8 +12,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import lance
 import pytest
@@ -22,6 +23,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.ids import TableKey
 from anabranch.repo.repository import Repository
+from tests.processes import running_program
 from tests.proof_log import record_proof
 from tests.repo.programs.power_loss import SHARED, create, rows
 
@@ -83,36 +85,34 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     made.unmount()
 
 
-def _start(*arguments: str) -> "subprocess.Popen[str]":
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.repo.programs.power_loss", *arguments], stdout=subprocess.PIPE, text=True
-    )
-    assert _stdout(process).readline() == "ready\n"
-    return process
-
-
-def _stdout(process: "subprocess.Popen[str]") -> IO[str]:
-    assert process.stdout is not None
-    return process.stdout
+@contextmanager
+def _running(*arguments: str) -> "Iterator[subprocess.Popen[str]]":
+    command = [sys.executable, "-m", "tests.repo.programs.power_loss", *arguments]
+    with running_program(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
 
 
 def _work_until_power_loss(disk: Disk, uri: str, *, seed: int) -> list[dict[str, Any]]:
     """Run two writers and a storm of syncs, stop the disk at a random moment, and return what was acknowledged."""
     chance = random.Random(seed)
-    writers = [_start("write", uri, f"w{number}-{seed}", str(2 * seed + number)) for number in (0, 1)]
-    storm = _start("storm", str(disk.path))
-    time.sleep(chance.uniform(2.0, 8.0))
-    disk.lose_power()
-    acknowledged = []
-    for process in writers:
-        try:
-            out, _ = process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, _ = process.communicate()
-        acknowledged += [json.loads(line) for line in out.splitlines() if line.endswith("}")]
-    storm.kill()
-    storm.communicate()
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(_running("write", uri, f"w{number}-{seed}", str(2 * seed + number)))
+            for number in (0, 1)
+        ]
+        stack.enter_context(_running("storm", str(disk.path)))
+        time.sleep(chance.uniform(2.0, 8.0))
+        disk.lose_power()
+        acknowledged = []
+        for process in writers:
+            try:
+                out, _ = process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, _ = process.communicate()
+            acknowledged += [json.loads(line) for line in out.splitlines() if line.endswith("}")]
     disk.unmount()
     disk.mount()
     return acknowledged

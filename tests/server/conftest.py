@@ -21,6 +21,7 @@ from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.jobs import JobKind
 from anabranch.server.service import Service, create_first_token, open_service
 from anabranch.server.settings import Limits, Settings
+from tests.processes import running_program
 
 _NUMBERS = count(1)
 
@@ -75,16 +76,12 @@ def serving(data: Path, *, limits: Limits | None = None) -> Iterator[Running]:
 
 
 @contextmanager
-def process(data: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(data: Path, *arguments: str, python: str = sys.executable) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A service in a process of its own, `anabranch serve`, and where it listens."""
     port = free_port()
-    command = [sys.executable, "-m", "anabranch.cli.main", "serve", "--data", str(data), "--port", str(port)]
-    started = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
+    command = [python, "-m", "anabranch.cli.main", "serve", "--data", str(data), "--port", str(port)]
+    with running_program([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         yield started, f"http://127.0.0.1:{port}"
-    finally:
-        started.kill()
-        started.communicate()
 
 
 def secret_of(started: subprocess.Popen[str]) -> str:

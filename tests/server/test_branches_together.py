@@ -141,7 +141,7 @@ def test_branches_are_created_if_the_disk_failed_for_one_of_them(
     assert versions(service, "one").keys() == {*NAMES}
 
 
-def test_branch_that_could_not_be_rolled_back_is_not_in_the_way(
+def test_branch_that_could_not_be_rolled_back_does_not_block_its_name(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The second entry fails, and then the roll-back of the first.

@@ -46,7 +46,7 @@ def test_jobs_that_wait_outlive_a_deletion_that_did_not_happen(tmp_path: Path) -
         assert project.ids() == [1, 2, 3, 7]
 
 
-def test_a_branch_that_another_process_deletes_by_the_library_is_gone(running: Running, project: Project) -> None:
+def test_branch_deleted_through_the_library_is_not_found(running: Running, project: Project) -> None:
     client = project.client
     branch = project.branch("shared")
     project.insert(4, branch=branch)

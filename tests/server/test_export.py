@@ -96,7 +96,7 @@ def test_what_makes_no_sense_is_refused(running: Running, project: Project) -> N
     assert list((running.data / "files" / project.id).iterdir()) == []
 
 
-def test_a_file_goes_when_its_job_is_forgotten(running: Running, project: Project) -> None:
+def test_file_is_deleted_with_its_job(running: Running, project: Project) -> None:
     done = ok(export(project))
     assert running.service is not None
     running.service.database.write("UPDATE jobs SET finished_at = '2020-01-01' WHERE id = ?", [done["job_id"]])

@@ -25,7 +25,7 @@ from tests.server.conftest import Project, ok, refused
         "`odd name` = 1",
     ],
 )
-def test_what_people_write_is_let_through(text: str) -> None:
+def test_common_filters_are_accepted(text: str) -> None:
     assert checked_filter(text) == text
 
 
@@ -91,7 +91,7 @@ def test_a_filter_that_fails_is_a_wrong_request(shared: Project, text: str) -> N
     assert ok(shared.client.get(shared.on(branch)))["tables"] == []
 
 
-def test_the_longest_filter_that_is_let_through_works(shared: Project) -> None:
+def test_longest_accepted_filter_works(shared: Project) -> None:
     text = "+".join(["id"] * 299) + " > 0"
     assert shared.preview(where=text, count=True)["total_row_count"] == 3
 

@@ -295,7 +295,7 @@ def test_a_large_file_may_take_longer_if_it_keeps_coming(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("route", ["files", "import"])
-def test_the_file_of_a_request_that_timed_out_is_whole_or_gone(
+def test_file_of_a_timed_out_request_is_complete_or_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: str
 ) -> None:
     """The thread that records the file, or the job that imports it, continues after the request has ended."""
@@ -332,7 +332,7 @@ def wait_for(find: Callable[[], T]) -> T:
     return found
 
 
-def test_a_project_takes_its_files_with_it(running: Running, client: httpx.Client) -> None:
+def test_project_delete_deletes_its_files(running: Running, client: httpx.Client) -> None:
     project = new_project(client)
     ok(client.post(f"{project.path}/files", files={"file": ("a.csv", b"id,v\n7,a\n")}))
     assert client.delete(project.path).status_code == 204

@@ -92,7 +92,7 @@ def test_a_request_that_does_not_wait_gets_a_job(narrow: Running) -> None:
         assert job["id"] == listed[0]["id"]
 
 
-def test_no_more_jobs_wait_than_may(narrow: Running) -> None:
+def test_number_of_waiting_jobs_is_limited(narrow: Running) -> None:
     with narrow.client() as client:
         project = new_project(client)
         with busy(narrow, project):
@@ -194,7 +194,7 @@ def test_a_caller_that_waits_for_a_cancelled_job_gets_an_answer(narrow: Running)
         assert project.ids() == [1, 2, 3]
 
 
-def test_a_job_that_waits_does_nothing_to_a_project_that_is_made_again(narrow: Running) -> None:
+def test_waiting_job_does_not_change_a_recreated_project(narrow: Running) -> None:
     with narrow.client() as client:
         project, other = new_project(client), new_project(client, rows=0)
         with busy(narrow, other):

@@ -13,7 +13,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BranchNotFoundError
-from tests.repo.programs.running import Program
+from tests.processes import Program
 from tests.server.conftest import (
     Project,
     Running,
@@ -66,7 +66,7 @@ def kill_at_points(
         project = new_project(client)
         names = [prepare(project) for _ in range(1 + FEW)]
     asked: dict[str, Any] = {"scenario": scenario, "data": str(data), "project": project.id}
-    whole: list[str] = process_pool.ask("kill", name=names[0], **asked)["done"]
+    whole = process_pool.points_of(name=names[0], **asked)
     fatal = spread(len(whole), kills)
     if len(fatal) > FEW:
         with serving(data) as running, running.client() as client:
@@ -119,7 +119,7 @@ def published(passed: list[str], branch: str) -> bool:
 
 
 @pytest.mark.proof
-def test_a_branch_is_made_or_not(process_pool: Program, tmp_path: Path, kills: int) -> None:
+def test_killed_branch_create_is_all_or_nothing(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
         found = ok(project.client.get(f"{project.path}/branches"))["branches"]
         made = [branch["id"] for branch in found if branch["name"] == name]
@@ -139,7 +139,9 @@ def test_a_branch_is_made_or_not(process_pool: Program, tmp_path: Path, kills: i
 
 
 @pytest.mark.proof
-def test_each_branch_of_a_batch_is_made_or_not(process_pool: Program, tmp_path: Path, kills: int) -> None:
+def test_killed_batch_create_is_all_or_nothing_for_each_branch(
+    process_pool: Program, tmp_path: Path, kills: int
+) -> None:
     def check(running: Running, project: Project, name: str, passed: list[str]) -> None:
         found = ok(project.client.get(f"{project.path}/branches"))["branches"]
         made = {one["name"]: one["id"] for one in found if one["name"].startswith(name)}
@@ -227,7 +229,7 @@ def check_sent_again(client: httpx.Client, project_id: str, sent: dict[str, str 
     assert created >= sum(text is not None for text in sent.values())
 
 
-def test_the_deletion_of_a_branch_is_finished(process_pool: Program, tmp_path: Path, kills: int) -> None:
+def test_killed_branch_delete_is_completed_at_the_next_start(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def prepare(project: Project) -> str:
         branch = project.branch()
         project.insert(10, 11, branch=branch)
@@ -263,9 +265,9 @@ def test_deleted_branch_leaves_no_files_of_an_interrupted_write(
         for branch in (whole, cut) if has_commits else ():
             project.create_table("other", branch)
     asked: dict[str, Any] = {"scenario": "write", "data": str(tmp_path), "project": project.id}
-    passed: list[str] = process_pool.ask("kill", name=whole, **asked)["done"]
+    passed = process_pool.points_of(name=whole, **asked)
     publish = next(number for number, point in enumerate(passed) if f"put_if_absent _versions/{whole}/" in point)
-    assert "killed" in process_pool.ask("kill", name=cut, fatal=publish, **asked)
+    process_pool.kill_at(publish, name=cut, **asked)
     with serving(tmp_path) as running, running.client() as client:
         project = Project(client, project.id)
         assert project.ids(cut) == [1, 2, 3]
@@ -316,7 +318,7 @@ def test_a_pulled_table_is_main_s_or_still_the_branch_s(process_pool: Program, t
 
 
 @pytest.mark.proof
-def test_a_project_is_made_or_not(process_pool: Program, tmp_path: Path, kills: int) -> None:
+def test_killed_project_create_is_all_or_nothing(process_pool: Program, tmp_path: Path, kills: int) -> None:
     def check(_: Running, project: Project, name: str, passed: list[str]) -> None:
         projects = [one["id"] for one in ok(project.client.get("/projects"))["projects"]]
         assert (name in projects) == ("after write INSERT INTO projects" in passed)
@@ -330,7 +332,9 @@ def test_a_project_is_made_or_not(process_pool: Program, tmp_path: Path, kills: 
     )
 
 
-def test_the_deletion_of_a_project_is_finished(process_pool: Program, tmp_path: Path, kills: int) -> None:
+def test_killed_project_delete_is_completed_at_the_next_start(
+    process_pool: Program, tmp_path: Path, kills: int
+) -> None:
     def prepare(project: Project) -> str:
         doomed = Project(project.client, f"doomed{next(_NUMBERS)}")
         ok(project.client.post("/projects", json={"id": doomed.id}))

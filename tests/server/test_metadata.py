@@ -238,7 +238,7 @@ def test_what_is_served_is_not_rebuilt(served: Running) -> None:
         rebuild_metadata(Settings(data=served.data))
 
 
-def test_a_deleted_project_is_gone_with_its_data(running: Running, client: httpx.Client) -> None:
+def test_project_delete_deletes_its_data(running: Running, client: httpx.Client) -> None:
     ok(client.post("/projects", json={"id": "short-lived"}))
     refused(client.post("/projects", json={"id": "short-lived"}), 409, "project_exists")
     project = Project(client, "short-lived")
@@ -278,7 +278,7 @@ def test_a_project_that_is_damaged_does_not_keep_the_others_from_being_served(tm
         assert str(tmp_path) not in answer.text
 
 
-def test_a_rebuild_leaves_out_what_is_damaged_and_takes_in_the_others(tmp_path: Path) -> None:
+def test_rebuild_skips_damaged_repositories(tmp_path: Path) -> None:
     for name in ("damaged", "whole"):
         repository = ab.init(tmp_path / f"project_{name}")
         repository.branch_create_from("main", "br_1", mode="live", description="one")

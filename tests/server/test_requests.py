@@ -106,7 +106,7 @@ def test_a_body_that_is_too_large_is_refused(narrow: Running) -> None:
         assert ok(client.get("/projects")) == {"projects": []}
 
 
-def test_more_requests_than_it_takes_are_asked_to_wait(narrow: Running) -> None:
+def test_requests_above_the_limit_are_asked_to_wait(narrow: Running) -> None:
     host, port = narrow.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as slow, narrow.client() as client:
         head = f"POST /projects HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {narrow.secret}\r\n"

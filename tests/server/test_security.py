@@ -118,7 +118,7 @@ def test_no_part_of_a_path_leads_out_of_its_folder(running: Running, unchanged: 
             assert_refused(raw(running, "GET", path.format(way)), 400, 404, 405, 422, running=running)
 
 
-def test_no_write_goes_to_a_location_outside(running: Running, unchanged: Project) -> None:
+def test_writes_outside_the_data_folder_are_refused(running: Running, unchanged: Project) -> None:
     for way in WAYS_OUT:
         table = f"{unchanged.on()}/buckets/{way}/tables/orders"
         for method, path in [

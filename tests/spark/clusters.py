@@ -41,7 +41,7 @@ class Cluster:
         return "\n".join(file.read_text(errors="replace") for file in sorted(self.folder.rglob("*.log")))
 
 
-def python_without_us(folder: Path) -> str:
+def python_without_the_package(folder: Path) -> str:
     """An interpreter that finds every installed library but this package."""
     venv.create(folder, with_pip=False, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -62,7 +62,7 @@ def cluster_environment(python: str) -> dict[str, str]:
 @contextmanager
 def standalone_cluster(folder: Path) -> Iterator[Cluster]:
     """A master and two workers of one core each."""
-    python = python_without_us(folder / "python")
+    python = python_without_the_package(folder / "python")
     port, *web = free_ports(4)
     master = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"
@@ -86,7 +86,7 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
 @contextmanager
 def connect_server(folder: Path) -> Iterator[Cluster]:
     """A Spark Connect server that does the work by itself."""
-    python = python_without_us(folder / "python")
+    python = python_without_the_package(folder / "python")
     (port,) = free_ports(1)
     settings = {
         "spark.connect.grpc.binding.port": str(port),

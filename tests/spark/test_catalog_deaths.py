@@ -2,8 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -14,25 +12,20 @@ import pytest
 
 import anabranch as ab
 from anabranch.spark.gateway.requests import Frame
+from tests.processes import ROOT, run_until_killed
 from tests.repo.clocks import at_store_time
 from tests.spark.clusters import cluster_environment
 from tests.spark.conftest import ORDERS, orders
 from tests.spark.processes import is_running, wait_until
 from tests.spark.test_gateway import Gateway, started
 
-PROJECT = Path(__file__).parents[2]
-
 
 def run_and_die(lake: ab.Repository, folder: Path, point: str) -> None:
     """Insert 100 rows in a process that dies at a point; wait until all its processes have ended."""
     report = folder / "report"
     program = [sys.executable, "-m", "tests.spark.programs.insert_and_die", "insert"]
-    environment = cluster_environment(sys.executable) | {"PYTHONPATH": os.pathsep.join([str(PROJECT / "src")])}
-    answer = subprocess.run(
-        [*program, lake.uri, point, str(report), str(folder)],
-        cwd=PROJECT, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert answer.returncode == -signal.SIGKILL, answer.stderr[-3000:]
+    environment = cluster_environment(sys.executable) | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src")])}
+    run_until_killed([*program, lake.uri, point, str(report), str(folder)], cwd=ROOT, env=environment)
     pids = json.loads(report.read_text())
     assert len(pids) >= 4  # Python, the JVM, the gateway, and Python workers
     wait_until(lambda: not any(map(is_running, pids)))

@@ -11,7 +11,7 @@ import pytest
 
 import anabranch as ab
 from tests.s3_server import free_ports
-from tests.spark.clusters import Cluster, _running, python_without_us
+from tests.spark.clusters import Cluster, _running, python_without_the_package
 from tests.spark.processes import is_running
 from tests.spark.test_clusters import run
 
@@ -23,7 +23,7 @@ NEW = 30_000
 @contextmanager
 def cluster_of_two_hosts(folder: Path) -> Iterator[Cluster]:
     """A master and two workers on different addresses: Spark runs no second attempt on the host of the first."""
-    python = python_without_us(folder / "python")
+    python = python_without_the_package(folder / "python")
     port, *web = free_ports(4)
     master, deploy = f"spark://127.0.0.1:{port}", "org.apache.spark.deploy"
     with _running(

@@ -1,10 +1,8 @@
 """The changes of a table as DataFrames: a stream that follows a branch, and the rows between two commits."""
 
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from signal import SIGKILL
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +26,7 @@ from anabranch.spark.tasks import spark_errors
 from anabranch.testing import CountingStore
 from pyspark_anabranch import DefaultSource
 from tests.conftest import Location
+from tests.processes import run_until_killed
 from tests.spark.conftest import ORDERS, Read, options, orders, rows, slow
 from tests.spark.following import changes, follow, read_batches, replay, write_down
 
@@ -159,8 +158,7 @@ def test_a_killed_driver_leaves_nothing_lost_and_nothing_repeated(small: ab.Repo
     put(small, 3, "three")
     put(small, 4, "four")
     program = [sys.executable, "-m", "tests.spark.programs.follow", small.uri, SMALL, since, str(follower.folder), "1"]
-    answer = subprocess.run(program, capture_output=True, text=True, check=False, timeout=300)
-    assert answer.returncode == -SIGKILL, answer.stderr
+    run_until_killed(program, timeout=300)
     known = read_batches(follower.folder)
     assert changes(known) == [("insert", 1, "a"), ("insert", 2, "b"), ("insert", 3, "three")]
     with small.transaction() as tx:

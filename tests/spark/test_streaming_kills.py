@@ -1,22 +1,22 @@
 """A stream whose driver is killed, JVM and all, and started again: no row is lost and none comes twice."""
 
 import json
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import anabranch as ab
+from tests.processes import ROOT, run_until_killed
 from tests.spark.clusters import cluster_environment
 from tests.spark.feeds import STREAMED, add_file, batches, ids
 from tests.spark.programs.stream_and_die import POINTS
 
 pytestmark = pytest.mark.spark
 
-PROJECT = Path(__file__).parents[2]
 ROWS = 4
 # A JVM that lives for seconds has no use for code that is compiled for years.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -31,26 +31,22 @@ class Stream:
     options: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
-        answer = self._start("")
-        assert answer.returncode == 0, answer.stderr[-5000:]
+        subprocess.run(self._command(""), check=True, **self._options)
 
     def kill(self, epoch: int, point: str) -> None:
         """Run until a batch is at a point, and kill it there."""
-        answer = self._start(json.dumps({"epoch": epoch, "point": point}))
-        assert answer.returncode == -signal.SIGKILL, answer.stderr[-5000:]
+        # The driver, the JVM and its workers have the output open, so that this waits for all of them.
+        run_until_killed(self._command(json.dumps({"epoch": epoch, "point": point})), **self._options)
 
-    def _start(self, death: str) -> subprocess.CompletedProcess[str]:
-        """Wait until all who hold its output are gone: the driver, the JVM and its workers."""
-        reported = [self.repo.uri, str(self.folder / "feed"), str(self.folder / "checkpoint"), json.dumps(self.options)]
-        return subprocess.run(
-            [sys.executable, "-m", "tests.spark.programs.stream_and_die", *reported, death],
-            cwd=PROJECT,
-            env=cluster_environment(sys.executable) | {"PYTHONPATH": str(PROJECT), "JAVA_TOOL_OPTIONS": SHORT_LIVED},
-            capture_output=True,
-            text=True,
-            check=False,
-            start_new_session=True,
-        )
+    def _command(self, death: str) -> list[str]:
+        arguments = [self.repo.uri, str(self.folder / "feed"), str(self.folder / "checkpoint")]
+        program = [sys.executable, "-m", "tests.spark.programs.stream_and_die"]
+        return [*program, *arguments, json.dumps(self.options), death]
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        environment = cluster_environment(sys.executable) | {"PYTHONPATH": str(ROOT)}
+        return {"cwd": ROOT, "env": environment | {"JAVA_TOOL_OPTIONS": SHORT_LIVED}, "start_new_session": True}
 
 
 def stream_of(folder: Path, files: int, **options: str) -> Stream:

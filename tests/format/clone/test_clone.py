@@ -183,7 +183,7 @@ def test_many_versions_and_a_cleanup_later_the_clone_reads_everything(source: Ho
     assert clone.open().to_table() == expected
 
 
-def test_without_a_hold_a_cleanup_breaks_the_clone(source: Home, tmp_path: Path) -> None:
+def test_cleanup_breaks_a_clone_without_a_hold(source: Home, tmp_path: Path) -> None:
     """The reason for holds, and the proof that the cleanup in these tests is a thorough one."""
     made = shallow_clone(source, str(tmp_path / "clone.lance"), ref=2)
     assert made.tag is not None
@@ -326,7 +326,7 @@ def test_another_dataset_at_the_location_of_a_clone_is_not_dropped(source: Home,
     assert ids(Home.at(str(tmp_path / "clone.lance"))) == [1]
 
 
-def test_a_crash_after_the_hold_leaves_what_can_be_seen_and_dropped(source: Home, tmp_path: Path) -> None:
+def test_crash_after_the_hold_leaves_a_clone_that_can_be_listed_and_dropped(source: Home, tmp_path: Path) -> None:
     before = contents(source.root)
     uri = str(tmp_path / "clone.lance")
     take_hold(source, branch=None, version=3, clone_uri=uri, hold_id="0123456789abcdef")
@@ -338,7 +338,7 @@ def test_a_crash_after_the_hold_leaves_what_can_be_seen_and_dropped(source: Home
     assert contents(source.root) == before
 
 
-def test_a_crash_inside_the_hold_leaves_what_can_be_released(source: Home) -> None:
+def test_crash_inside_the_hold_leaves_a_hold_that_can_be_released(source: Home) -> None:
     source.open().tags.create("clone-0123456789abcdef", 2)
     source.open().create_branch("clone-fedcba9876543210", 2)
     assert {(clone.uri, clone.tag, clone.exists) for clone in list_clones(source)} == {
@@ -352,7 +352,7 @@ def test_a_crash_inside_the_hold_leaves_what_can_be_released(source: Home) -> No
     assert source.open().branches.list() == {}
 
 
-def test_a_crash_while_lance_clones_leaves_a_scratch_that_goes_with_the_hold(source: Home, tmp_path: Path) -> None:
+def test_crash_during_a_lance_clone_leaves_files_that_are_deleted_with_the_hold(source: Home, tmp_path: Path) -> None:
     before = contents(source.root)
     uri = str(tmp_path / "clone.lance")
     take_hold(source, branch=None, version=3, clone_uri=uri, hold_id="0123456789abcdef")
@@ -361,7 +361,7 @@ def test_a_crash_while_lance_clones_leaves_a_scratch_that_goes_with_the_hold(sou
     assert contents(source.root) == before
 
 
-def test_of_many_clones_to_one_location_at_most_one_comes_to_be(source: Home, tmp_path: Path) -> None:
+def test_concurrent_clones_to_one_location_make_at_most_one(source: Home, tmp_path: Path) -> None:
     start = Barrier(4)
 
     def attempt(version: int) -> CloneInfo | None:

@@ -104,7 +104,7 @@ def test_a_dataset_that_did_not_move_needs_nothing(old: Path) -> None:
     assert contents(old) == before
 
 
-def test_a_run_cut_short_anywhere_is_finished_by_the_next(moved: Home, tmp_path: Path) -> None:
+def test_interrupted_relocation_is_completed_by_the_next(moved: Home, tmp_path: Path) -> None:
     class Killed(BaseException):
         pass
 
@@ -260,7 +260,7 @@ def test_a_wrong_mapping_is_refused_and_changes_nothing(
     assert contents(old) == before
 
 
-def test_a_relative_base_of_a_clone_is_mapped_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_base_of_a_clone_is_mapped_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     lance.write_dataset(rows(1), "t.lance").shallow_clone("c.lance", 1)
     monkeypatch.chdir("/")

@@ -88,7 +88,7 @@ def test_rebuilt_version_descends_from_the_ordinary_one_before_it(version_ref: V
     assert find_updated_columns(version_ref, rebuilt) is None
 
 
-def test_rebuilt_version_that_went_back_descends_from_no_known_one(version_ref: VersionRef) -> None:
+def test_rebuilt_version_of_older_rows_has_no_known_ancestor(version_ref: VersionRef) -> None:
     home = version_ref.home
     later = staging.append(version_ref, rows(50, 1))
     staging.settle(home, later.version, expected_head=1)

@@ -244,7 +244,7 @@ def test_a_tree_that_a_known_clone_reads_is_kept(home: Home, location: Location)
 
 
 @pytest.mark.s3
-def test_a_ref_whose_tree_is_gone_is_removed(home: Home) -> None:
+def test_ref_without_files_is_removed(home: Home) -> None:
     before = files(home)
     home.open().create_branch("x")
     for info in list(home.store().list(branch_folder("x"))):
@@ -256,7 +256,7 @@ def test_a_ref_whose_tree_is_gone_is_removed(home: Home) -> None:
     home.open().create_branch("x")
 
 
-def test_a_ref_whose_manifests_are_gone_goes_with_what_else_is_left(home: Home) -> None:
+def test_ref_without_manifests_is_removed_with_its_other_files(home: Home) -> None:
     before = files(home)
     home.open().create_branch("x")
     home.store().delete(f"tree/x/{manifest_path(2)}")
@@ -450,7 +450,7 @@ def test_a_manifest_under_the_wrong_name_is_reported(home: Home) -> None:
     assert "is version 2 under the name of version 9" in finding.explanation
 
 
-def test_a_damaged_manifest_in_an_unreferenced_tree_goes_with_it(home: Home) -> None:
+def test_damaged_manifest_in_an_unreferenced_tree_is_deleted_with_the_tree(home: Home) -> None:
     before = files(home)
     home.open().create_branch("x")
     home.store().delete(branch_ref_path("x"))

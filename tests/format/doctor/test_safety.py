@@ -81,7 +81,7 @@ def put_manifest(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mess", "other"),
+    ("prepare", "write"),
     [
         (unreferenced, put_ref),
         (unreferenced, put_manifest),
@@ -91,11 +91,11 @@ def put_manifest(home: Home) -> None:
     ids=["a ref comes", "another creator comes", "a tree comes", "a write comes"],
 )
 def test_a_repair_stops_when_another_process_wrote_since_the_diagnosis(
-    home: Home, mess: Callable[[Home], object], other: Callable[[Home], object]
+    home: Home, prepare: Callable[[Home], object], write: Callable[[Home], object]
 ) -> None:
-    mess(home)
+    prepare(home)
     repair = the_repair(home)
-    other(home)
+    write(home)
     before = files(home)
     assert not repair()
     assert files(home) == before
@@ -114,9 +114,9 @@ def test_a_repair_stops_when_the_branch_is_being_made_again(tmp_path: Path) -> N
     assert files(home) == before
 
 
-@pytest.mark.parametrize("mess", [unreferenced, without_tree, raced])
-def test_nothing_young_is_repaired(home: Home, mess: Callable[[Home], object]) -> None:
-    mess(home)
+@pytest.mark.parametrize("prepare", [unreferenced, without_tree, raced])
+def test_nothing_young_is_repaired(home: Home, prepare: Callable[[Home], object]) -> None:
+    prepare(home)
     before = files(home)
     report = doctor(home, repair=True)
     assert not report.repaired
@@ -124,7 +124,7 @@ def test_nothing_young_is_repaired(home: Home, mess: Callable[[Home], object]) -
     assert files(home) == before
 
 
-def test_a_repair_that_broke_off_is_finished_by_the_next(home: Home) -> None:
+def test_interrupted_repair_is_completed_by_the_next(home: Home) -> None:
     before = files(home)
     home.open().create_branch("x")
     home.store().delete(branch_ref_path("x"))
@@ -137,7 +137,7 @@ def test_a_repair_that_broke_off_is_finished_by_the_next(home: Home) -> None:
     assert files(home) == before
 
 
-SUICIDE = """
+PROGRAM_THAT_KILLS_ITSELF = """
 import os, signal, sys, threading
 import lance
 
@@ -155,12 +155,12 @@ dataset.create_branch(name)
 """
 
 
-def test_a_process_that_is_killed_while_it_makes_a_branch_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+def test_branch_can_be_created_after_a_killed_create(tmp_path: Path) -> None:
     home = Home.at(tmp_path / "t.lance")
     dataset = lance.write_dataset(rows(1), home.root)
     before = files(home)
     # It dies right after the branch's first manifest, mostly before the ref.
-    subprocess.run([sys.executable, "-c", SUICIDE, home.root, "x"], check=False)
+    subprocess.run([sys.executable, "-c", PROGRAM_THAT_KILLS_ITSELF, home.root, "x"], check=False)
     assert doctor(home, repair=True, grace=NOW).is_clean
     if "x" in dataset.branches.list():
         dataset.branches.delete("x")
@@ -214,7 +214,7 @@ def readable(home: Home) -> dict[str, list[int]]:
 
 
 @given(st.lists(STEPS, min_size=1, max_size=14))
-def test_whatever_can_be_read_reads_the_same_after_a_repair(steps: list[tuple[str, str, str | None]]) -> None:
+def test_readable_refs_have_the_same_rows_after_a_repair(steps: list[tuple[str, str, str | None]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Home.at(f"{folder}/t.lance")
         lance.write_dataset(rows(0), home.root)

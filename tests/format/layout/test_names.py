@@ -36,7 +36,7 @@ def test_a_data_file_is_named_by_a_uuid(uuid: UUID) -> None:
 
 
 @given(U64S, U64S, st.text("0123456789abcdef", min_size=1, max_size=20), st.sampled_from(DeletionKind))
-def test_a_deletion_file_name_comes_back(fragment: int, version: int, number: str, kind: DeletionKind) -> None:
+def test_deletion_file_name_survives_a_round_trip(fragment: int, version: int, number: str, kind: DeletionKind) -> None:
     name = DeletionFileName(fragment_id=fragment, read_version=version, id=number, kind=kind)
     assert DeletionFileName.parse(str(name)) == name
 
@@ -47,7 +47,7 @@ def test_a_transaction_file_is_named_by_a_version_and_a_uuid(version: int, uuid:
 
 
 @given(st.integers(min_value=1, max_value=U64), st.booleans())
-def test_a_manifest_name_comes_back(version: int, prefers_v1: bool) -> None:  # noqa: FBT001 - drawn, not called
+def test_manifest_name_survives_a_round_trip(version: int, prefers_v1: bool) -> None:  # noqa: FBT001 - drawn, not called
     name = manifest_of_path(manifest_path(version))
     assert name is not None
     if prefers_v1 and name.scheme is ManifestScheme.V2:
@@ -56,7 +56,7 @@ def test_a_manifest_name_comes_back(version: int, prefers_v1: bool) -> None:  # 
 
 
 @given(st.text())
-def test_whatever_is_accepted_is_spelled_in_one_way_only(text: str) -> None:
+def test_accepted_names_have_one_spelling(text: str) -> None:
     for kind in (DeletionFileName, ManifestName):
         found = kind.find(text)
         assert found is None or str(found) == text

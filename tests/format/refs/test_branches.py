@@ -37,7 +37,7 @@ def ids(dataset: ab.Dataset) -> list[int]:
 
 
 @pytest.mark.s3
-def test_a_branch_shows_its_source_and_goes_its_own_way(dataset: ab.Dataset, location: Location) -> None:
+def test_branch_starts_as_its_source_and_then_changes_independently(dataset: ab.Dataset, location: Location) -> None:
     made = dataset.branch_create("bugfix/issue-123")
     branch = dataset.branch_checkout("bugfix/issue-123")
     assert (made.parent_branch, made.parent_version) == (None, 3)
@@ -148,7 +148,7 @@ def test_damaged_metadata_is_named(dataset: ab.Dataset, damage: bytes) -> None:
         dataset.branch_get("dev")
 
 
-def test_a_deleted_branch_is_gone_with_its_files(dataset: ab.Dataset) -> None:
+def test_delete_removes_a_branch_and_its_files(dataset: ab.Dataset) -> None:
     dataset.branch_create("dev")
     dataset.branch_checkout("dev").append(pa.table({"id": [7]}))
     dataset.branch_delete("dev")
@@ -319,7 +319,7 @@ def test_of_many_that_make_one_name_one_wins_and_the_branch_is_whole(dataset: ab
         assert dataset.branch_checkout(name).version_list() == [recorded.parent_version]
 
 
-def test_branches_deleted_at_once_are_gone_with_their_files(dataset: ab.Dataset) -> None:
+def test_concurrent_deletes_remove_branches_and_their_files(dataset: ab.Dataset) -> None:
     """Lance alone stumbles over the refs of the others, and leaves files without a ref."""
     for number in range(3):
         names = [f"b{number}-{each}" for each in range(6)]

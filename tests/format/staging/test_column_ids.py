@@ -75,7 +75,7 @@ def test_overwrite_in_another_order_of_columns_reads_back_every_type(location: L
     assert raw(settled(more)).to_table().slice(0, 2).to_pylist() == given.to_pylist()
 
 
-def test_fragments_written_for_an_overwrite_fit_whatever_identities_the_columns_have(location: Location) -> None:
+def test_fragments_of_an_overwrite_fit_columns_with_any_field_ids(location: Location) -> None:
     before = rename(add_columns(new_table(location, [1, 2]), {"w": "v + 1"}), "s", "t")
     data = pa.table({"w": [1.5], "t": ["new"], "id": [7], "extra": [1]})
     written = write_fragments(before, data, for_overwrite=True)

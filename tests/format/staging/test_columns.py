@@ -140,7 +140,7 @@ def test_nested_fields_can_be_dropped(location: Location) -> None:
     assert contents(version_ref) == [{"id": 1, "s": "s1", "st": {"b": ["b1"]}}, {"id": 2, "s": "s2", "st": None}]
 
 
-def test_index_goes_with_its_column(location: Location) -> None:
+def test_dropped_column_drops_its_index(location: Location) -> None:
     version_ref = index(index(new_table(location, range(9)), "s", IndexKind.BTREE), "id", IndexKind.BTREE)
     dropped = drop_columns(version_ref, ["s"])
     assert list(covered(dropped)) == ["id_idx"]

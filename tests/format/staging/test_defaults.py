@@ -98,7 +98,7 @@ def test_a_default_is_computed_for_each_batch(location: Location) -> None:
         (pa.date32(), "date '2026-01-31'", None),
     ],
 )
-def test_a_default_that_cannot_be_is_found_out(kind: pa.DataType, default: str, error: type[Exception] | None) -> None:
+def test_invalid_default_is_refused(kind: pa.DataType, default: str, error: type[Exception] | None) -> None:
     schema = pa.schema([("id", pa.int64()), pa.field("c", kind, nullable=False)])
     wrong = find_wrong_default(schema, {"id": "1", "c": default})
     if error is None:

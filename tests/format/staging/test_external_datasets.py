@@ -27,7 +27,7 @@ from tests.format.staging.tables import SCHEMA, contents, covered, fragment_ids,
 
 
 def made_elsewhere(location: Location) -> VersionRef:
-    home = Home.at(location / "stranger.lance", location.storage_options)
+    home = Home.at(location / "external.lance", location.storage_options)
     options = home.lance_options()
     lance.write_dataset(rows(range(10)), home.uri, storage_options=options, max_rows_per_file=4)
     dataset = lance.write_dataset(rows(range(10, 15)), home.uri, mode="append", storage_options=options)

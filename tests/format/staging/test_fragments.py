@@ -216,7 +216,7 @@ def write_and_dump(version_ref: VersionRef) -> list[str]:
         lambda version_ref: add_columns(drop_columns(version_ref, ["s"]), pa.schema([("s", pa.string())])),
         lambda version_ref: overwrite(version_ref, rows([5]).select(["v", "id", "s", "st"])),
     ],
-    ids=["column added", "dropped", "renamed", "nullable", "retyped", "made anew", "order"],
+    ids=["column added", "dropped", "renamed", "nullable", "retyped", "recreated", "order"],
 )
 def test_fragments_are_refused_on_a_version_with_another_schema(location: Location, change: object) -> None:
     assert callable(change)
@@ -274,7 +274,7 @@ def test_version_that_is_not_there_is_named(location: Location) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.none() | st.text(max_size=3)), max_size=5))
-def test_appended_rows_come_back_as_they_went(
+def test_appended_rows_are_read_unchanged(
     tmp_path_factory: pytest.TempPathFactory, given_rows: list[tuple[int, str | None]]
 ) -> None:
     table = pa.table(

@@ -18,7 +18,7 @@ from anabranch.format.doctor.findings import FindingKind as Kind
 from anabranch.repo.runs.engine_access import table_writes
 from anabranch.storage.options import lance_options
 from tests.repo.conftest import ORDERS, table
-from tests.repo.doctor.ailing import COMMITS, RENAMED, Files
+from tests.repo.doctor.sample_repository import COMMITS, RENAMED, Files
 from tests.sealing import hint, reseal
 
 

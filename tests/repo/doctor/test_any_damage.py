@@ -15,8 +15,8 @@ from anabranch.format.doctor.findings import DoctorReport
 from tests.conftest import Location
 from tests.lake_templates import LakeTemplate
 from tests.proof_log import record_proof
-from tests.repo.doctor.ailing import Contents, Files, furnish, read_all
 from tests.repo.doctor.damages import OURS, AnyDamage, any_damages
+from tests.repo.doctor.sample_repository import Contents, Files, furnish, read_all
 from tests.repo.witness import OWN, fresh
 
 

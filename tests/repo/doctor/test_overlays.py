@@ -12,7 +12,7 @@ from anabranch.format.home import Home
 from tests.command_line import invoke
 from tests.format.overlays import ENABLE, add_overlay
 from tests.repo.conftest import ORDERS, append, ids, raw
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 pytestmark = pytest.mark.local
 

@@ -27,7 +27,6 @@ from anabranch.testing import CountingStore
 from tests.conftest import Location
 from tests.lake_templates import Cast, Fill, LakeTemplate
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, ids, table
-from tests.repo.doctor.ailing import RENAMED, Contents, Files, furnish, furnish_little, named, read_all
 from tests.repo.doctor.damages import (
     DAMAGES,
     Damage,
@@ -40,7 +39,8 @@ from tests.repo.doctor.damages import (
     torn_hint,
     unsettled_home,
 )
-from tests.repo.gc.passing import pass_time
+from tests.repo.doctor.sample_repository import RENAMED, Contents, Files, furnish, furnish_little, named, read_all
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.io.moving import copy_objects
 
 Kind = FindingKind
@@ -228,7 +228,7 @@ def test_single_tables_can_be_checked(well: ab.Repository) -> None:
         well.doctor(tables=ORDERS)
 
 
-def test_what_is_merely_worth_knowing_is_not_a_failure(well: ab.Repository) -> None:
+def test_notice_is_not_a_failure(well: ab.Repository) -> None:
     files = Files(well)
     torn_hint(files)
     files.put("notes.txt", b"?")
@@ -361,7 +361,7 @@ def test_metadata_of_a_home_are_what_they_were(well: ab.Repository) -> None:
     assert len(lance_branches) == len(files.list("tables/in_c_sales/orders.lance/_refs/branches")) > 3
 
 
-def test_writers_are_not_taken_for_damage(well: ab.Repository) -> None:
+def test_active_writers_are_not_reported_as_damage(well: ab.Repository) -> None:
     def write(number: int) -> None:
         repo = ab.open(well.uri, actor="bob")
         for turn in range(8):

@@ -20,7 +20,7 @@ from anabranch.errors import (
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from tests.repo.gc.needed import is_collected, list_commit_ids, read_all
-from tests.repo.gc.passing import DAY, pass_time
+from tests.repo.gc.object_ages import DAY, pass_time
 
 KEYS = ("s.keyed", "s.keyless", "s.other")
 BRANCHES = ("main", "a", "a/b", "c")
@@ -206,7 +206,7 @@ def _leave(history: History, one: int, other: int) -> None:
     try:
         _change_table(history, tx, other)
     finally:
-        tx._close()
+        testing.abandon(tx)
 
 
 def _clone(history: History, one: int, other: int) -> None:

@@ -13,7 +13,7 @@ from anabranch.repo.runs.engine_access import EngineAccess
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, fill_lake, ids, nothing_changes, table
 from tests.repo.gc.needed import find_unreachable
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 pytestmark = pytest.mark.local
 

@@ -27,7 +27,6 @@ from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
     SCHEMA,
-    active_leases,
     another,
     append,
     entry,
@@ -38,7 +37,7 @@ from tests.repo.conftest import (
 )
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, list_commit_ids, list_readable, read_all, read_what_can_be_read
-from tests.repo.gc.passing import DAY, pass_time
+from tests.repo.gc.object_ages import DAY, pass_time
 
 pytestmark = pytest.mark.local
 
@@ -117,7 +116,7 @@ def days_ago(days: int) -> int:
     return now_in_microseconds() - days * 86_400_000_000
 
 
-def test_deleted_branch_goes_after_the_grace(lake: Repository) -> None:
+def test_deleted_branch_is_collected_after_the_grace(lake: Repository) -> None:
     lake.branch_create("dev")
     made = append(lake, 4, branch="dev").graph_commit_id
     lake.branch_delete("dev")
@@ -133,7 +132,7 @@ def test_deleted_branch_goes_after_the_grace(lake: Repository) -> None:
     assert raw(lake).branches.list() == {}
 
 
-def test_expired_branch_is_deleted_and_goes_later(lake: Repository) -> None:
+def test_expired_branch_is_deleted_and_collected_later(lake: Repository) -> None:
     lake.branch_create_from("main", "dev", expires_in=timedelta(hours=1))
     lake.branch_create_from("main", "later", expires_in=timedelta(days=400))
     append(lake, 4, branch="dev")
@@ -149,7 +148,7 @@ def test_expired_branch_is_deleted_and_goes_later(lake: Repository) -> None:
     assert "home of no retained commit" in reasons(collect(handle, keep_last=None))
 
 
-def test_expired_branches_that_others_hang_on_stay_until_these_go(lake: Repository) -> None:
+def test_expired_branch_with_descendants_is_kept_until_they_are_deleted(lake: Repository) -> None:
     lake.branch_create_from("main", "a", expires_in=timedelta(hours=1))
     lake.branch_create_from("a", "a/b", expires_in=timedelta(hours=1))
     lake.branch_create_from("main", "c", expires_in=timedelta(hours=1))
@@ -191,12 +190,12 @@ def test_unpublished_work_goes(lake: Repository) -> None:
     tx.append(ORDERS, table(4))
     assert len(tx[ORDERS]) == 4  # a read stages the rows
     tx.create_table("in_c_sales.never", SCHEMA)
-    tx._close()
+    testing.abandon(tx)
     lake.branch_create("dev")
     forked = lake.transaction("dev")
     forked.append(CUSTOMERS, table(30))
     assert 30 in forked[CUSTOMERS].to_arrow()["id"].to_pylist()
-    forked._close()
+    testing.abandon(forked)
     record = testing.repo_store_of(lake).commits.get(lake.head_commit_id_for_branch("main"))
     lost = replace(record, commit=replace(record.commit, graph_commit_id=testing.config_of(lake).new_id()))
     testing.repo_store_of(lake).commits.put(lost, None)
@@ -212,7 +211,7 @@ def test_unpublished_work_goes(lake: Repository) -> None:
     assert [path for path in objects(lake) if "never" in path] == []
 
 
-def test_dropped_table_goes_and_can_be_made_again(lake: Repository) -> None:
+def test_dropped_table_is_collected_and_can_be_recreated(lake: Repository) -> None:
     with lake.transaction() as tx:
         tx.drop_table(CUSTOMERS)
     pass_time(lake)
@@ -249,7 +248,7 @@ def test_nested_homes_go_leaf_first(lake: Repository) -> None:
     assert refs == [f"{str(home).replace('/', '%2F')}.json" for home in reversed(homes)]
 
 
-def test_home_that_others_were_forked_from_stays_with_what_they_read(lake: Repository) -> None:
+def test_home_with_forks_keeps_the_files_that_they_read(lake: Repository) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     lake.branch_create_from("dev", "fix")
@@ -294,7 +293,7 @@ def test_young_objects_are_never_touched(lake: Repository) -> None:
 
 
 @pytest.mark.s3
-def test_everything_goes_that_is_older_than_a_short_grace(lake: Repository) -> None:
+def test_everything_older_than_a_short_grace_is_collected(lake: Repository) -> None:
     quick = testing.open(lake, lease=timedelta(seconds=0.5))
     for number in (4, 5):
         with lake.transaction() as tx:
@@ -360,21 +359,21 @@ def pass_time_of(path: Path) -> None:
     os.utime(path, times=(modified, modified))
 
 
-def test_work_that_was_silent_for_too_long_does_not_publish(lake: Repository) -> None:
+def test_work_with_an_expired_lease_is_not_published(lake: Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
-    tx._lease._renewed -= 121
+    testing.age_leases(121)
     with pytest.raises(BusyError, match="not renewed for 121 s"):
         tx.commit()
     assert ids(another(lake)) == [1, 2, 3]
 
 
-def test_table_made_by_work_that_was_silent_for_too_long_is_not_looked_for(lake: Repository) -> None:
+def test_expired_lease_is_reported_for_a_removed_new_table(lake: Repository) -> None:
     tx = lake.transaction()
     tx.create_table("s.new", SCHEMA)
     shutil.rmtree(Path(lake.uri, "tables/s"))
     testing.config_of(lake).dataset_root("s/new.lance").forget()
-    tx._lease._renewed -= 121
+    testing.age_leases(121)
     with pytest.raises(BusyError, match="not renewed"):
         tx.commit()
 
@@ -389,8 +388,7 @@ def test_entry_of_work_that_slept_over_its_put_is_rolled_back(lake: Repository, 
         return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/dev")
 
     def sleep_long() -> None:
-        for lease in active_leases():
-            lease._renewed -= 121
+        testing.age_leases(121)
 
     slow = interrupted(lake, is_putting, sleep_long)
     with pytest.raises(BusyError, match="not renewed"):
@@ -429,8 +427,9 @@ def test_branch_made_from_a_head_that_was_left_long_ago_is_rolled_back(lake: Rep
 def test_heartbeat_after_expiry_does_not_renew_the_lease(lake: Repository) -> None:
     tx = lake.transaction()
     tx.append(ORDERS, table(4))
-    tx._lease._renewed -= 121
-    tx._lease.renew()
+    testing.age_leases(121)
+    for lease in testing.active_leases():
+        lease.renew()
     with pytest.raises(BusyError, match="not renewed for 121 s"):
         tx.commit()
 
@@ -447,7 +446,7 @@ HOLDERS: dict[str, Hold] = {
 
 
 @pytest.mark.parametrize("name", HOLDERS)
-def test_old_state_stays_while_another_process_holds_it(lake: Repository, name: str) -> None:
+def test_old_state_is_kept_while_another_process_reads_it(lake: Repository, name: str) -> None:
     lake.index(ORDERS, "id")
     held = lake.head_commit_id_for_branch("main")
     holder = HOLDERS[name](lake)

@@ -16,10 +16,10 @@ from anabranch.format.staging import VersionRef
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast
-from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, active_leases, another, append, fill_lake, ids, table
+from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, fill_lake, ids, table
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.gc.needed import find_unreachable, is_collected, list_readable, read_all
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 pytestmark = pytest.mark.local
 
@@ -218,12 +218,11 @@ def test_collection_that_died_after_the_marks_is_rolled_back_by_one_that_keeps_m
     assert read_all(doomed.repo, "taken") == doomed.rows
 
 
-def test_collection_that_was_silent_for_too_long_records_nothing(doomed: Doomed) -> None:
+def test_collection_with_an_expired_lease_records_nothing(doomed: Doomed) -> None:
     """Another one may have come concurrently, and taken its marks for those of a dead one."""
 
     def be_silent() -> None:
-        for lease in active_leases():
-            lease._renewed -= 121
+        testing.age_leases(121)
 
     with pytest.raises(BusyError, match="not renewed"):
         doomed.collect(interrupted(doomed.repo, _AfterMarks(), be_silent))
@@ -286,8 +285,7 @@ def test_table_made_again_while_its_folder_is_collected_is_put_elsewhere(
 
 
 def sleep_long() -> None:
-    for lease in active_leases():
-        lease._renewed -= 121
+    testing.age_leases(121)
 
 
 def rolled_back_late(lake: Repository, act: Callable[[], object]) -> Repository:

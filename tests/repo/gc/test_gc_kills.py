@@ -3,15 +3,16 @@
 import shutil
 from pathlib import Path
 
-import pytest
-
 import anabranch as ab
+from anabranch import testing
 from anabranch.repo.repository import Repository
+from tests.processes import Program
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, append, objects, table
 from tests.repo.gc.needed import find_unreachable, is_collected, list_commit_ids, read_what_can_be_read
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.leases import expire
-from tests.repo.programs.running import Program
+
+EVERY_NTH_POINT = 53
 
 # What each collection writes again, or only to be alive.
 _PASSING = ("_gc/", "_clock", "_leases/")
@@ -42,15 +43,9 @@ def fill(uri: str) -> Repository:
     lake.branch_delete("gone")
     lost = lake.transaction("dev")
     lost.append(ORDERS, table(9))
-    lost._close()
+    testing.abandon(lost)
     pass_time(lake)
     return lake
-
-
-@pytest.fixture
-def every(request: pytest.FixtureRequest) -> int:
-    """Which of the points are tried: a few, or with --proof every one."""
-    return 1 if request.config.getoption("--proof") else 53
 
 
 def test_killed_collection_is_done_again(process_pool: Program, tmp_path: Path, every: int) -> None:
@@ -59,7 +54,7 @@ def test_killed_collection_is_done_again(process_pool: Program, tmp_path: Path, 
     commits = list_commit_ids(lake)
     before = read_what_can_be_read(lake, commits)
     shutil.copytree(uri, copy)
-    points = process_pool.ask("kill", scenario="collect garbage", uri=uri, name="")["done"]
+    points = process_pool.points_of("collect garbage", uri=uri, name="")
     end, collected = state_of(lake), collected_in(lake, commits)
     assert find_unreachable(lake) == {}
     assert 0 < len(collected) < len(commits)
@@ -68,8 +63,7 @@ def test_killed_collection_is_done_again(process_pool: Program, tmp_path: Path, 
     for number in fatal[::every]:
         shutil.rmtree(uri)
         shutil.copytree(copy, uri)
-        killed = process_pool.ask("kill", scenario="collect garbage", uri=uri, name="", fatal=number)
-        assert "killed" in killed, killed
+        process_pool.kill_at(number, "collect garbage", uri=uri, name="")
         assert_whole(uri, before)
         expire(lake)
         ab.open(uri).gc(keep_last=1)

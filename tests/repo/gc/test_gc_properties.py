@@ -13,7 +13,7 @@ from anabranch.errors import AnabranchError, CollectedError, RunEndedError
 from tests.repo.conftest import rows
 from tests.repo.gc.histories import KEYS, SCHEMA, STEPS, History, collect
 from tests.repo.gc.needed import find_unreachable, is_collected, read_all, read_what_can_be_read
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 _ALL = settings().max_examples
 _IS_QUICK = _ALL < 100

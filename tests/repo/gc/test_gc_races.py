@@ -9,10 +9,10 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import BusyError
 from anabranch.repo.repository import Repository
+from tests.processes import Program
 from tests.proof_log import record_proof
 from tests.repo.gc.needed import find_unreachable, list_readable, read_all
 from tests.repo.programs import collecting
-from tests.repo.programs.running import Program
 
 LEASE = 0.3
 WRITERS = READERS = 2

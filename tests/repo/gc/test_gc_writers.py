@@ -15,7 +15,7 @@ from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, entry, fill_lake, ids, nothing_changes, raw, table
 from tests.repo.gc.needed import find_unreachable, read_all
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 pytestmark = pytest.mark.local
 
@@ -150,7 +150,7 @@ def test_branches_go_back_within_what_is_kept(swept: Repository, move: str, bran
     assert 120 in ids(swept.snapshot_of(branch))
 
 
-def test_main_goes_back_to_a_tag_behind_versions_that_went(lake: Repository) -> None:
+def test_main_can_be_reset_to_a_tag_older_than_collected_versions(lake: Repository) -> None:
     """What was settled since is gone, and is not taken for an external write."""
     lake.tag_create("first")
     for number in range(5):

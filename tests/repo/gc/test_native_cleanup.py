@@ -11,7 +11,7 @@ import anabranch as ab
 from anabranch import testing
 from anabranch.errors import DamagedFileError
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, ids, objects, raw, rows, table
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 
 def clean_natively(repo: ab.Repository) -> None:
@@ -52,7 +52,7 @@ def test_change_whose_files_native_cleanup_removed_is_not_published(
 
 
 @pytest.mark.parametrize("publish", [publish_a_run, publish_a_transaction])
-def test_old_change_whose_files_are_there_is_published(
+def test_old_change_with_all_its_files_is_published(
     lake: ab.Repository, publish: Callable[[ab.Repository, Callable[[], None]], None]
 ) -> None:
     publish(slowly(lake, 10), lambda: None)

@@ -15,7 +15,7 @@ from anabranch.repo.gc.storage_report import RepositoryStorage
 from anabranch.repo.repository import Repository
 from tests.lake_templates import Cast
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, fill_lake, objects, table
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 pytestmark = pytest.mark.local
 
@@ -65,7 +65,7 @@ def test_everything_is_counted_once(cast: Cast) -> None:
     ]
 
 
-def test_what_is_a_branchs_own_is_what_goes_with_it(lake: Repository) -> None:
+def test_own_bytes_of_a_branch_are_freed_with_it(lake: Repository) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     lake.branch_create_from("dev", "fix")
@@ -86,7 +86,7 @@ def test_what_is_a_branchs_own_is_what_goes_with_it(lake: Repository) -> None:
         assert name not in [holder.name for holder in after.holders]
 
 
-def test_what_is_a_tags_own_is_what_goes_with_it(lake: Repository) -> None:
+def test_own_bytes_of_a_tag_are_freed_with_it(lake: Repository) -> None:
     lake.branch_create("dev")
     append(lake, 4, branch="dev")
     lake.tag_create("v1", ref="dev")

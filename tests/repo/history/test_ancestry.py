@@ -15,8 +15,9 @@ from anabranch.repo.history.ancestry import Ancestry
 from anabranch.repo.log.entries import CommitRecord
 from anabranch.repo.log.repo_store import RepoStore
 from tests.conftest import Location
+from tests.model.graph import find_ancestors, lowest_common
 from tests.repo.conftest import another, objects
-from tests.repo.graphs import Graph, T, U, ancestors, lowest
+from tests.repo.graphs import Graph, T, U
 from tests.repo.test_budgets import open_counted
 from tests.sealing import unsealed
 
@@ -208,10 +209,10 @@ def test_bases_are_those_of_a_plain_search(steps: list[tuple[str, str, str, int]
         for ours in BRANCHES:
             for theirs in BRANCHES:
                 found = bases(traced.graph, ours, theirs)
-                assert set(found) == lowest(parents, traced.id(ours), traced.id(theirs))
+                assert set(found) == {*lowest_common(traced.id(ours), traced.id(theirs), parents.__getitem__)}
                 assert found == sorted(found, key=lambda one: (-generations[one], one))
                 assert Ancestry(repo_store).is_ancestor(traced.graph.tip(ours), traced.graph.tip(theirs)) == (
-                    traced.id(ours) in ancestors(parents, traced.id(theirs))
+                    traced.id(ours) in find_ancestors(traced.id(theirs), parents.__getitem__)
                 )
 
 

@@ -56,7 +56,7 @@ def test_cells_are_blamed_through_added_and_renamed_columns(repo: ab.Repository)
     assert messages(repo)[2] == "add"
 
 
-def test_rows_of_a_merge_are_blamed_on_the_branch_they_came_from(repo: ab.Repository) -> None:
+def test_blame_of_merged_rows_names_the_commits_of_the_branch(repo: ab.Repository) -> None:
     histories.begin(repo)
     commit(repo, "column", add_columns=[{"w": "id * 2"}])
     repo.branch_create("dev")

@@ -191,7 +191,7 @@ def test_drop_and_new_table_of_the_same_name_are_two_steps(lake: ab.Repository) 
     assert messages(lake.changes(ORDERS, until="main~2")) == ["first", "drop"]
 
 
-def test_a_table_of_another_name_is_another_one(lake: ab.Repository) -> None:
+def test_changes_of_a_renamed_table_are_listed_by_its_names(lake: ab.Repository) -> None:
     with lake.transaction(message="rename") as tx:
         tx.rename_table(ORDERS, "out.orders")
         tx.append("out.orders", table(4))

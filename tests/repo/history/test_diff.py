@@ -200,7 +200,7 @@ def test_removed_table_whose_name_another_table_got_is_listed_beside_it(lake: ab
 
 
 @pytest.mark.both_engines
-def test_columns_that_came_went_or_changed(lake: ab.Repository) -> None:
+def test_columns_that_were_added_dropped_or_changed(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:
         tx.add_columns(ORDERS, {"twice": "id * 2"})
@@ -290,7 +290,7 @@ def test_a_live_branch_is_compared_with_main_as_it_is_now(lake: ab.Repository) -
     assert shown(only(lake, "dev", "dev/nested")) == [("inserted", None, (5, "e"), ())]
 
 
-def test_a_branch_reset_to_older_rows_shows_them_gone(lake: ab.Repository) -> None:
+def test_diff_after_a_reset_shows_the_deleted_rows(lake: ab.Repository) -> None:
     append(lake, 4)
     lake.branch_create("dev")
     lake.reset("dev", to="main~1")
@@ -312,7 +312,7 @@ def test_empty_tables_differ_in_their_columns_alone(lake: ab.Repository) -> None
     assert (diff.counts.total, diff.rows_to_compare, shown(diff)) == (0, 0, [])
 
 
-def test_a_column_twice_in_case_only_stays_apart(repo: ab.Repository) -> None:
+def test_columns_that_differ_in_case_stay_separate(repo: ab.Repository) -> None:
     schema = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("A", pa.int64())])
     with repo.transaction() as tx:
         tx.create_table("x.t", schema, primary_key=["id"])

@@ -105,7 +105,7 @@ def test_columns_that_no_update_changed_are_known(tmp_path: Path) -> None:
     assert changes_of(only_table(lake)) == expected_changes(lake)
 
 
-def test_repeated_keys_are_not_taken_for_one_row(tmp_path: Path) -> None:
+def test_repeated_keys_are_separate_rows(tmp_path: Path) -> None:
     lake = new_lake(tmp_path / "lake")
     rows = [{**ROWS[3], "b": "other", "c": 0.5}]
     with lake.transaction(message="repeat a key") as tx:

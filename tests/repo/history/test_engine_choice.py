@@ -76,7 +76,7 @@ def test_many_rows_go_to_the_large_engine_and_few_stay_here() -> None:
     assert (large.asked, local.asked) == (["count", "merge"], ["compare"])
 
 
-def test_rows_without_anything_to_match_stay_here() -> None:
+def test_rows_that_need_no_matching_are_compared_in_process() -> None:
     local = Watched()
     comparer = AutoComparer(load_local=lambda: local, find_large=never, many_rows=2)
     comparer.count(comparison(held(1, 2, 3), held()))
@@ -85,7 +85,7 @@ def test_rows_without_anything_to_match_stay_here() -> None:
 
 
 @pytest.mark.parametrize("large", [None, Watched(is_ready=False)], ids=["not installed", "cannot start"])
-def test_without_spark_any_number_of_rows_stays_here(large: Watched | None) -> None:
+def test_without_spark_all_rows_are_compared_in_process(large: Watched | None) -> None:
     local = Watched()
     comparer = AutoComparer(load_local=lambda: local, find_large=lambda: large, many_rows=1)
     assert comparer.count(comparison(held(1, 2), held(2))).deleted == 1

@@ -23,7 +23,7 @@ from anabranch.format.compare.row_by_key import find_row
 from anabranch.format.staging import VersionRef
 from anabranch.repo.history.entities import EntityChange
 from tests.conftest import Location
-from tests.faults.trouble import Trouble, all_stores_through
+from tests.faults.fault_injection import FaultInjection, all_stores_through
 from tests.repo import histories
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, entry, table
 from tests.repo.test_budgets import MARK, open_counted
@@ -434,12 +434,12 @@ def test_history_costs_what_changed_the_row(location: Location) -> None:
         for number in few:
             with repo.transaction(message="other rows") as tx:
                 tx.upsert(ORDERS, table(2, number, v=f"{number}"))
-        trouble = Trouble()
-        with all_stores_through(trouble):
+        injection = FaultInjection()
+        with all_stores_through(injection):
             counted = ab.open(location / "lake", storage_options=location.storage_options)
-            trouble.arm()
+            injection.arm()
             assert [len(counted.entity_history(ORDERS, key)) for key in (1, number)] == [1, 1]
-        costs.append(len(trouble.requests))
+        costs.append(len(injection.requests))
     assert costs[1] <= costs[0] + 40  # before, each of the 80 commits cost two requests and a scan for each row
 
 

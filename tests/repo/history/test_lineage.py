@@ -85,7 +85,7 @@ def names(lineage: Lineage, kind: str) -> set[str]:
 
 
 @pytest.mark.s3
-def test_a_table_came_from_what_its_pipelines_read(repo: ab.Repository) -> None:
+def test_lineage_of_a_table_is_the_inputs_of_its_pipelines(repo: ab.Repository) -> None:
     first = load(repo, "bronze.orders")
     again = load(repo, "bronze.orders")
     write(repo, "bronze.customers", message="By hand")
@@ -228,7 +228,7 @@ def test_lineage_ends_at_a_commit_whose_parent_is_lost(repo: ab.Repository) -> N
     assert [node.name for node in lineage.nodes] == ["s.a", "load"]
 
 
-def test_a_renamed_table_came_from_what_it_was_called_before(repo: ab.Repository) -> None:
+def test_lineage_follows_a_renamed_table(repo: ab.Repository) -> None:
     load(repo, "b.raw")
     run(repo, "p", {"s.old": ["b.raw"]})
     with repo.transaction() as tx:
@@ -305,7 +305,7 @@ def test_a_picked_commit_brings_its_own_lineage(repo: ab.Repository) -> None:
     assert names(repo.lineage("s.out"), "pipeline") == {"p"}
 
 
-def test_a_merged_table_came_from_what_made_it_on_the_branch(repo: ab.Repository) -> None:
+def test_lineage_of_a_merged_table_is_that_on_the_branch(repo: ab.Repository) -> None:
     load(repo, "b.raw")
     repo.branch_create("dev")
     run(repo, "p", {"s.out": ["b.raw"]}, branch="dev")
@@ -329,7 +329,7 @@ def test_a_merge_leaves_behind_what_the_branch_rebuilt(repo: ab.Repository) -> N
     assert tree(repo.lineage("s.out")) == ["s.out  2 rows", "└─ p  pipeline, rebuild"]
 
 
-def test_a_merge_of_two_sides_came_from_both(repo: ab.Repository) -> None:
+def test_lineage_of_a_merge_has_both_sides(repo: ab.Repository) -> None:
     keyed(repo, "s.out", 1, message="First")
     repo.branch_create("dev")
     keyed(repo, "s.out", 2, branch="dev", kind="load", message="Theirs")

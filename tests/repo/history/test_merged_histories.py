@@ -74,7 +74,7 @@ def test_sql_shows_both_parents(merged: ab.Repository) -> None:
     assert [tuple(row.values()) for row in found.to_pylist()] == [("merge dev", *parents)]
 
 
-def test_a_row_that_was_merged_came_with_the_merge(merged: ab.Repository) -> None:
+def test_history_of_a_merged_row_names_the_merge(merged: ab.Repository) -> None:
     def reported(ref: str) -> list[str]:
         return [change.commit.message for change in merged.entity_history(ORDERS, 7, ref=ref)]
 

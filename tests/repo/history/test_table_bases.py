@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 import anabranch as ab
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.history.ancestry import Ancestry
+from tests.model.table_graph import Node, StateGraph
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, entry, table
-from tests.repo.graphs import Graph, T, U, ancestors, lowest
+from tests.repo.graphs import Graph, T, U
 
 
 @pytest.fixture
@@ -175,16 +176,14 @@ STEPS = st.tuples(
     st.sampled_from(BRANCHES),
     st.sampled_from([T, U]),
 )
-Node = str
 
 
 class Model:
-    """Each state of each table by what it was made from: as many small graphs as tables, without commits."""
+    """The versions of each table by what they were made from: one small graph for each table, without commits."""
 
     def __init__(self, root: str) -> None:
         self.graph = Graph(ab.init(f"{root}/lake"))
-        self.parents: dict[Node, tuple[Node, ...]] = {}
-        self.versions: dict[Node, int | None] = {}
+        self.versions = {key: StateGraph[int | None]() for key in (T, U)}
         self.tips: dict[str, dict[TableKey, Node]] = {MAIN: {}}
         self.follows: set[str] = set()
         for key in (T, U):
@@ -205,13 +204,7 @@ class Model:
         return own[key] if key in own or branch not in self.follows else self.tips[MAIN][key]
 
     def _node(self, branch: str, key: TableKey, *parents: Node) -> None:
-        node = str(len(self.parents))
-        self.parents[node] = parents
-        self.tips[branch][key] = node
-        self.versions[node] = version(self.graph, branch, key=key)
-
-    def is_before(self, one: Node, other: Node) -> bool:
-        return one in ancestors(self.parents, other)
+        self.tips[branch][key] = self.versions[key].add(version(self.graph, branch, key=key), *parents)
 
     def do(self, what: str, branch: str, other: str, key: TableKey) -> None:
         if what.startswith("write"):
@@ -234,7 +227,7 @@ class Model:
 
     def merge(self, branch: str, source: str) -> None:
         tips = {key: (self.tip(branch, key), self.tip(source, key)) for key in (T, U)}
-        changed = [key for key, (ours, theirs) in tips.items() if not self.is_before(theirs, ours)]
+        changed = [key for key, (ours, theirs) in tips.items() if not self.versions[key].is_before(theirs, ours)]
         self.graph.merge(source, *changed, into=branch)
         for key, both in tips.items():
             if key in changed or branch not in self.follows or key in self.tips[branch]:
@@ -257,7 +250,8 @@ def test_bases_of_a_table_are_those_of_its_own_history(steps: list[tuple[str, st
         for ours in BRANCHES:
             for theirs in BRANCHES:
                 for key in (T, U):
-                    assert model.versions[model.tip(ours, key)] == version(model.graph, ours, key=key)
-                    expected = lowest(model.parents, model.tip(ours, key), model.tip(theirs, key))
+                    versions = model.versions[key]
+                    assert versions.states[model.tip(ours, key)] == version(model.graph, ours, key=key)
+                    expected = versions.merge_bases(model.tip(ours, key), model.tip(theirs, key))
                     found = base_versions(model.graph, ours, theirs, key)
-                    assert set(found) == {model.versions[node] for node in expected}
+                    assert set(found) == {versions.states[node] for node in expected}

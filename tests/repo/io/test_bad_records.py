@@ -64,7 +64,7 @@ def test_lines_are_exact_after_skipped_lines_blank_lines_and_line_breaks_in_valu
     assert (report.rows_read, report.rows_rejected) == (10, 6)
 
 
-def test_a_stray_quote_costs_one_line_wherever_it_stands(repo: ab.Repository, put: Put) -> None:
+def test_stray_quote_makes_one_line_bad(repo: ab.Repository, put: Put) -> None:
     """Blocks are cut by counting quotes, which one stray quote throws out of step."""
     lines = [f'{n},"value {n}",{n}' for n in range(200_000)]
     for n in (5, 60_000, 199_999):
@@ -123,9 +123,7 @@ def test_many_bad_records_are_all_reported(repo: ab.Repository, put: Put) -> Non
     assert repo.snapshot()[ORDERS].count_rows() == 20_000 - len(bad)
 
 
-def test_whatever_fails_leaves_everything_as_it_was(
-    repo: ab.Repository, put: Put, location: Location, engine: str
-) -> None:
+def test_failed_load_changes_nothing(repo: ab.Repository, put: Put, location: Location, engine: str) -> None:
     repo.load(ORDERS, put("a.csv", "id,v\n1,a\n"), primary_key=["id"])
     failures: Iterator[tuple[str, str, type[Exception]]] = iter(
         [

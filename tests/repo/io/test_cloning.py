@@ -21,12 +21,12 @@ from anabranch.errors import (
 )
 from anabranch.storage import documents, open_store
 from tests.conftest import Location
-from tests.faults.trouble import Trouble, all_stores_through
+from tests.faults.fault_injection import FaultInjection, all_stores_through
+from tests.processes import Program
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, data_files, fill_lake, ids, objects, rows, table
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.io.moving import furnish, remove_objects
 from tests.repo.programs import ledger
-from tests.repo.programs.running import Program
 
 Clone = Callable[..., ab.Repository]
 
@@ -259,14 +259,14 @@ def test_a_taken_location_is_refused(lake: ab.Repository, location: Location, cl
 def test_deep_clone_that_cannot_be_released_is_complete(lake: ab.Repository, location: Location) -> None:
     """The clone is a repository by then, and its registration in the source can be released later."""
 
-    def clone(target: str, trouble: Trouble) -> None:
-        with all_stores_through(trouble):
-            trouble.arm()
+    def clone(target: str, injection: FaultInjection) -> None:
+        with all_stores_through(injection):
+            injection.arm()
             ab.clone(lake.uri, location / target, shallow=False, storage_options=location.storage_options)
 
-    clone("first", counted := Trouble())
+    clone("first", counted := FaultInjection())
     release = [at for at, request in enumerate(counted.requests, 1) if request.startswith("put_if_absent _clones/")][-1]
-    clone("second", failed := Trouble(release))
+    clone("second", failed := FaultInjection(release))
     assert failed.is_reached
     second = ab.open(location / "second", storage_options=location.storage_options)
     assert everything(second) == everything(lake)
@@ -300,14 +300,13 @@ def test_a_clone_killed_at_any_point_is_made_again(
     ledger.commit(lake, "1-1")
     expected = everything(lake)
     scenario = {"shallow": "clone", "deep": "clone deep"}[kind]
-    points = process_pool.ask("kill", scenario=scenario, uri=lake.uri, name="whole")["done"]
+    points = process_pool.points_of(scenario, uri=lake.uri, name="whole")
     step = 1 if request.config.getoption("--proof") else len(points) // 5
     # The last few are those that make it a repository.
     for fatal in sorted({*range(0, len(points), step), *range(len(points) - 12, len(points), 4)}):
         target = f"{lake.uri}-{fatal}"
         held = {each.id for each in lake.clone_list() if each.is_held}
-        result = process_pool.ask("kill", scenario=scenario, uri=lake.uri, name=str(fatal), fatal=fatal)
-        assert "killed" in result, result
+        passed = process_pool.kill_at(fatal, scenario, uri=lake.uri, name=str(fatal))
         if Path(target, "_repo.json").exists():
             made = ab.open(target)
         else:
@@ -327,7 +326,7 @@ def test_a_clone_killed_at_any_point_is_made_again(
         by_id = {each.id: each.is_held for each in known}
         if kind == "shallow":
             assert by_id[made.list_commits()[-1].metadata["clone_id"]]
-        elif not any("_repo.json" in point for point in result["killed"]):
+        elif not any("_repo.json" in point for point in passed):
             assert not by_id[made.list_commits()[-1].metadata["clone_id"]]
         for each in known:
             lake.clone_release(each.id)

@@ -192,7 +192,7 @@ def test_types_hold_for_the_whole_input_not_for_its_beginning(repo: ab.Repositor
         (["true", "FALSE"], "bool"),
     ],
 )
-def test_nothing_is_taken_for_a_number_that_would_change(
+def test_text_that_a_number_would_change_stays_text(
     repo: ab.Repository, put: Put, texts: list[str], expected: str
 ) -> None:
     body = "".join(f"x,{text}\n" for text in texts)

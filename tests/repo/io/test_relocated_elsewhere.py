@@ -9,7 +9,7 @@ import anabranch as ab
 from anabranch.errors import StaleBaseError
 from anabranch.format.layout.manifest import read_manifest
 from tests.repo.conftest import ORDERS, append, fill_lake, ids
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.test_processes import in_a_process
 
 _RELOCATE = "import sys, anabranch as ab; assert ab.relocate(sys.argv[1]).is_complete"

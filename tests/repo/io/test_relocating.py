@@ -14,10 +14,10 @@ from anabranch.errors import InvalidInputError, RepositoryNotFoundError, StaleBa
 from anabranch.format.layout.manifest import read_manifest
 from anabranch.storage import open_store
 from tests.conftest import Location
+from tests.processes import Program
 from tests.repo.conftest import CUSTOMERS, ORDERS, append, fill_lake, ids, objects, rows, table
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.io.moving import copy_objects, furnish, move_objects, read_all, remove_objects
-from tests.repo.programs.running import Program
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_no_garbage_is_collected_before_a_repository_is_relocated(tmp_path: Path
 
 
 @pytest.mark.parametrize("open_copy", [ab.open, open_damaged_repository])
-def test_a_doctor_who_comes_too_early_does_no_harm(
+def test_doctor_of_a_copy_that_is_not_relocated_does_no_harm(
     furnished: tuple[ab.Repository, str], location: Location, open_copy: Callable[..., ab.Repository]
 ) -> None:
     lake, run_id = furnished
@@ -317,12 +317,12 @@ def test_a_relocation_killed_at_any_write_is_done_again(
         copy_objects(str(tmp_path / "kept"), work, {})
 
     prepare()
-    passed = process_pool.ask("kill", scenario="relocate", uri=work, name="x")["done"]
+    passed = process_pool.points_of("relocate", uri=work, name="x")
     writes = [number for number, point in enumerate(passed) if " put " in point]
     assert len(writes) > 30
     for fatal in writes[:: 1 if request.config.getoption("--proof") else 29] + writes[-2:]:
         prepare()
-        assert "killed" in process_pool.ask("kill", scenario="relocate", uri=work, name="x", fatal=fatal)
+        process_pool.kill_at(fatal, "relocate", uri=work, name="x")
         halfway = ab.open(work)
         for ref, tables in before.items():
             if ref != "run":

@@ -18,8 +18,8 @@ from tests.conftest import Location
 from tests.lake_templates import build
 from tests.proof_log import record_proof
 from tests.repo.conftest import ORDERS, another, append, ids
-from tests.repo.doctor.ailing import furnish
-from tests.repo.gc.passing import pass_time
+from tests.repo.doctor.sample_repository import furnish
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.witness import OWN, Answer, ask_again, fresh, list_answers
 from tests.sealing import unsealed
 

@@ -17,7 +17,7 @@ from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs.runs import get_run, move_run, next_run_entry, run_state
 from anabranch.testing import CountingStore, Fault, FaultyStore
-from tests.repo.conftest import ORDERS, active_leases, another, ids, objects, table
+from tests.repo.conftest import ORDERS, another, ids, objects, table
 from tests.repo.leases import expire
 
 DEV = BranchName("dev")
@@ -113,7 +113,7 @@ def test_leases_lapse_by_the_clock_of_the_store(lake: Repository) -> None:
 
 
 def is_renewed(run_id: str) -> bool:
-    return any(lease.path.endswith(run_id) for lease in active_leases())
+    return any(lease.path.endswith(run_id) for lease in testing.active_leases())
 
 
 def test_renewal_ends_with_the_run(local: Repository) -> None:

@@ -268,7 +268,7 @@ def test_half_written_objects_beside_a_log_are_not_read(lake: ab.Repository) -> 
 
 
 @pytest.mark.s3
-def test_what_others_left_beside_a_log_is_not_an_entry(lake: ab.Repository) -> None:
+def test_other_files_beside_a_log_are_not_entries(lake: ab.Repository) -> None:
     store = testing.store_of(lake)
     store.delete("_versions/main/hint")
     newest = min(path for path in objects(lake, "_versions/main"))

@@ -13,7 +13,7 @@ from anabranch.repo.repository import Repository
 from tests.model.history import ModelCommit
 from tests.model.invariants import check_present, check_runs, check_tags
 from tests.model.strategies import TAGS, branch_names, refs
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.merging import MergingMachine
 from tests.repo.machines.pair import HANDLES, Handle, Open

@@ -31,11 +31,11 @@ from tests.model.strategies import (
     refs,
     table_keys,
 )
+from tests.processes import Program
 from tests.repo.leases import expire
 from tests.repo.machines.counting import note, step
 from tests.repo.machines.whole import RepositoryMachine
 from tests.repo.programs.doing import Call, Commit, Deed, PublishRun, as_text
-from tests.repo.programs.running import Program
 
 # Short things pass few points, and others more than fifty.
 _POINTS = st.one_of(*(st.integers(0, most) for most in (12, 30, 90)))

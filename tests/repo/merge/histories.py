@@ -11,16 +11,14 @@ import anabranch as ab
 from anabranch.errors import MergeConflictError
 from tests.model.outcome import Conflicts, UnclearError
 from tests.model.table import ModelTable, Row
-from tests.model.table_merge import Strategy, merge_table, virtual_bases
-from tests.repo.graphs import ancestors, lowest
+from tests.model.table_graph import Node, TableGraph
+from tests.model.table_merge import Strategy
 
 __all__ = ["BRANCHES", "COLUMNS", "TABLES", "History", "rows_of"]
 
 TABLES = ("s.t", "s.u")
 BRANCHES = ("main", "dev", "child", "live")
 COLUMNS = ("n", "m", "o", "p")
-
-Node = str
 
 
 @dataclass(frozen=True)
@@ -32,12 +30,11 @@ class Merging:
 
 
 class History:
-    """Each state of each table is a node with its parents. A live branch has the nodes of main until it writes."""
+    """Each state of a table is a node of the model's graph. A live branch has the nodes of main until it writes."""
 
     def __init__(self, uri: str) -> None:
         self.repo = ab.init(uri, actor="ada")
-        self.states: dict[Node, ModelTable] = {}
-        self.parents: dict[Node, tuple[Node, ...]] = {}
+        self.graphs = {key: TableGraph() for key in TABLES}
         self.tips: dict[str, dict[str, Node]] = {"main": {}}
         with self.repo.transaction() as tx:
             for key in TABLES:
@@ -56,15 +53,14 @@ class History:
         self.tips["live"] = {}
 
     def tip(self, branch: str, key: str) -> Node:
-        return self.tips[branch].get(key) or self.tips["main"][key]
+        own = self.tips[branch]
+        return own[key] if key in own else self.tips["main"][key]
 
     def state(self, branch: str, key: str) -> ModelTable:
-        return self.states[self.tip(branch, key)]
+        return self.graphs[key].states[self.tip(branch, key)]
 
     def _node(self, branch: str, key: str, state: ModelTable, *parents: Node) -> None:
-        node = str(len(self.parents))
-        self.parents[node], self.states[node] = parents, state
-        self.tips[branch][key] = node
+        self.tips[branch][key] = self.graphs[key].add(state, *parents)
 
     def check(self, branches: Iterable[str] = BRANCHES) -> None:
         """Check that all branches have the expected rows."""
@@ -154,25 +150,12 @@ class History:
         results: dict[str, ModelTable] = {}
         conflicts: set[tuple[str, object, str | None]] = set()
         for key in TABLES:
-            ours, theirs = self.tip(source, key), self.tip(into, key)
-            if ours in ancestors(self.parents, theirs):
-                results[key] = self.states[theirs]
-                continue
-            # The other right outcomes have the same rows.
-            merged, *_ = merge_table(self._base(ours, theirs), self.states[ours], self.states[theirs], strategy)
+            merged = self.graphs[key].merge(self.tip(source, key), self.tip(into, key), strategy)
             if isinstance(merged, Conflicts):
                 conflicts |= {(key, *cell) for cell in merged.cells}
             else:
                 results[key] = merged
         return Merging(results, frozenset(conflicts))
-
-    def _base(self, ours: Node, theirs: Node) -> ModelTable:
-        """Return the lowest common ancestor. Several are merged, and differ from both sides where they disagree."""
-        first, *others = sorted(lowest(self.parents, ours, theirs), key=int)
-        state = self.states[first]
-        for other in others:
-            state, *_ = virtual_bases(self._base(other, first), state, self.states[other])
-        return state
 
 
 def rows_of(table: pa.Table) -> dict[int, dict[str, Any]]:

@@ -123,7 +123,7 @@ def test_index_of_the_target_stays(lake: ab.Repository) -> None:
     assert ids(lake.snapshot()) == [1, 2, 3, 40]
 
 
-def test_index_that_both_sides_built_alike_merges(lake: ab.Repository) -> None:
+def test_equal_index_of_both_sides_merges(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     index(lake, "main")
     index(lake, "dev")
@@ -154,7 +154,7 @@ def test_index_follows_a_column_that_the_target_renamed(lake: ab.Repository) -> 
     assert [found.columns for found in lake.table(ORDERS).indices] == [("word",)]
 
 
-def test_index_of_a_column_that_the_source_dropped_is_gone(lake: ab.Repository) -> None:
+def test_index_of_a_column_dropped_by_the_source_is_dropped(lake: ab.Repository) -> None:
     index(lake, "main")
     lake.branch_create("dev")
     with lake.transaction("dev") as tx:

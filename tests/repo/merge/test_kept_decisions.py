@@ -11,7 +11,7 @@ from anabranch.errors import CheckFailedError, InvalidInputError, MergeConflictE
 from anabranch.storage import ObjectStore
 from anabranch.testing import WrappedStore
 from tests.repo.conftest import ORDERS, nothing_changes, objects
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 T = TypeVar("T")
 

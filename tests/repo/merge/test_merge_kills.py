@@ -6,14 +6,10 @@ import pytest
 
 import anabranch as ab
 from anabranch.repo.repository import Repository
+from tests.processes import Program
 from tests.repo.programs import ledger, merges
-from tests.repo.programs.running import Program
 
-
-@pytest.fixture
-def every(request: pytest.FixtureRequest) -> int:
-    """Which of the points are tried: every thirty-first, or with --proof every one."""
-    return 1 if request.config.getoption("--proof") else 31
+EVERY_NTH_POINT = 31
 
 
 def made(folder: Path) -> Repository:
@@ -23,22 +19,16 @@ def made(folder: Path) -> Repository:
     return repo
 
 
-def count_points(process_pool: Program, scenario: str, folder: Path) -> int:
-    result = process_pool.ask("kill", scenario=scenario, uri=made(folder).uri, name="dev")
-    assert "done" in result, result
-    return len(result["done"])
-
-
 def test_a_merge_killed_anywhere_leaves_both_branches_and_can_be_repeated(
     process_pool: Program, tmp_path: Path, every: int
 ) -> None:
-    points = count_points(process_pool, "merge", tmp_path / "untouched")
+    points = len(process_pool.points_of("merge", uri=made(tmp_path / "untouched").uri, name="dev"))
     wanted = merges.state(ab.open(tmp_path / "untouched"), "main")
     assert wanted[merges.LISTED][:4] == [(0, "base"), (1, "dev"), (3, "main"), (4, "base")]
     for fatal in range(0, points, every):
         repo = made(tmp_path / f"lake{fatal}")
         before = {branch: merges.state(repo, branch) for branch in ("main", "dev")}
-        killed = process_pool.ask("kill", scenario="merge", uri=repo.uri, name="dev", fatal=fatal)["killed"]
+        killed = process_pool.kill_at(fatal, "merge", uri=repo.uri, name="dev")
         other = ab.open(repo.uri)
         assert merges.state(other, "dev") == before["dev"]
         is_done = any(point.startswith("after put_if_absent _versions/main/") for point in killed)
@@ -54,12 +44,12 @@ def test_a_merge_killed_anywhere_leaves_both_branches_and_can_be_repeated(
 
 
 def test_a_rebase_killed_anywhere_is_all_or_nothing(process_pool: Program, tmp_path: Path, every: int) -> None:
-    points = count_points(process_pool, "rebase", tmp_path / "untouched")
+    points = len(process_pool.points_of("rebase", uri=made(tmp_path / "untouched").uri, name="dev"))
     wanted = merges.state(ab.open(tmp_path / "untouched"), "dev")
     for fatal in range(0, points, every):
         repo = made(tmp_path / f"lake{fatal}")
         before = {branch: merges.state(repo, branch) for branch in ("main", "dev")}
-        assert "killed" in process_pool.ask("kill", scenario="rebase", uri=repo.uri, name="dev", fatal=fatal)
+        process_pool.kill_at(fatal, "rebase", uri=repo.uri, name="dev")
         other = ab.open(repo.uri)
         assert merges.state(other, "main") == before["main"]
         assert merges.state(other, "dev") in (before["dev"], wanted)

@@ -10,7 +10,7 @@ import anabranch as ab
 from anabranch.errors import MergeConflictError
 from anabranch.repo.merge.plan import MergeOutcome
 from tests.repo.conftest import nothing_changes
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 T = "s.t"
 SCHEMA = pa.schema([("id", pa.int64()), pa.field("a", pa.int64(), nullable=False), ("b", pa.int64())])
@@ -122,7 +122,7 @@ def test_null_in_one_base_of_a_criss_cross_is_still_a_conflict(known: ab.Reposit
     assert conflicts == [({"id": 1}, "b", 5, None), ({"id": 2}, "b", None, 5)]
 
 
-def test_a_criss_cross_that_both_sides_decided_alike_is_not_a_conflict(known: ab.Repository) -> None:
+def test_criss_cross_with_equal_decisions_is_not_a_conflict(known: ab.Repository) -> None:
     known.branch_create("dev")
     put(known, "dev", 1, a=7)
     put(known, "main", 1, a=8)

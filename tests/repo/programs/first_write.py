@@ -3,13 +3,13 @@
 import pyarrow as pa
 
 import anabranch as ab
-from tests.repo.programs.running import answer_with, hear
+from tests.processes import answer_with, receive
 
 
 def main() -> None:
     begun: ab.Transaction | None = None
     key = ""
-    while (request := hear()) is not None:
+    while (request := receive()) is not None:
         if request["do"] == "begin":
             key = request["key"]
             repo = ab.open(request["uri"], storage_options=request["storage_options"])

@@ -4,7 +4,6 @@ around every call that lets Lance write.
 
 import json
 import os
-import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,20 +19,15 @@ from anabranch.format.staging import fragments
 from anabranch.storage import ObjectStore, store
 from anabranch.storage.store import open_root
 from anabranch.testing import WrappedStore
+from tests.processes import kill_this_process
 from tests.repo.programs import ledger
 
 T = TypeVar("T")
 Scenario = Callable[[str, str], None]
 
 
-@dataclass
-class Points:
-    """Counts the points that are passed, and ends the process at one of them, and reports which were passed."""
-
-    fatal: int | None
-    last_words: int
-    passed: list[str] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+class PointsAround:
+    """The points before and after calls."""
 
     def around(self, label: str, call: Callable[[], T]) -> T:
         self._pass(f"before {label}")
@@ -42,15 +36,42 @@ class Points:
         return result
 
     def _pass(self, label: str) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class NamedPoint(PointsAround):
+    """Calls a function that kills processes at the point whose label begins with a name."""
+
+    name: str
+    die: Callable[[], object]
+
+    def _pass(self, label: str) -> None:
+        if label.startswith(self.name):
+            self.die()
+
+
+@dataclass
+class Points(PointsAround):
+    """Counts the points that are passed, and ends the process at one of them, and reports which were passed."""
+
+    fatal: int | None
+    last_words: int
+    passed: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def _pass(self, label: str) -> None:
         with self._lock:
             self.passed.append(label)
             if len(self.passed) - 1 == self.fatal:
                 os.write(self.last_words, json.dumps({"killed": self.passed}).encode())
-                os.kill(os.getpid(), signal.SIGKILL)
+                kill_this_process()
 
 
 class FatalStore(WrappedStore):
-    def __init__(self, inner: ObjectStore, points: Points) -> None:
+    """Passes a point before and after each request."""
+
+    def __init__(self, inner: ObjectStore, points: PointsAround) -> None:
         super().__init__(inner)
         self._points = points
 

@@ -4,65 +4,24 @@ Lance's threads do not survive a fork, so the pool itself never opens anything. 
 process would need for its imports.
 """
 
-import json
 import multiprocessing
 import os
 import select
-import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from tests.processes import Child, Work, answer_with, receive
 from tests.repo.programs import collecting, doing, killing, merges, runs, schemas
 from tests.repo.programs.racing import Course, commit_over_and_over, read_over_and_over, take_names
 from tests.repo.programs.run_racing import act_on_each, compare_tables_over_and_over, run_over_and_over
-from tests.repo.programs.running import answer_with, hear
 
-# Given the file descriptor on which the result goes back, so that a killed process can still report.
-Work = Callable[[int], Any]
 # Called with a function that returns whether the race is over.
 Reader = Callable[[Callable[[], bool]], Any]
 
 SCENARIOS = {**killing.SCENARIOS, **merges.SCENARIOS, **runs.SCENARIOS, **schemas.SCENARIOS}
-
-
-class Child:
-    """A forked process and the pipe on which its result comes back."""
-
-    def __init__(self, work: Work) -> None:
-        self.fd, theirs = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self.fd)
-            _work_and_exit(work, theirs)
-        os.close(theirs)
-
-    def cpu_seconds(self) -> float:
-        """How long its threads have computed, which does not depend on what else the machine does."""
-        with open(f"/proc/{self.pid}/stat") as file:
-            # The second field is the name in brackets. The 14th and 15th are the time in the program and in the kernel.
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def result(self) -> Any:
-        """What the work returned or raised, or its last words; None if it was killed without any."""
-        with os.fdopen(self.fd) as lines:
-            printed = lines.read()
-        os.waitpid(self.pid, 0)
-        return json.loads(printed) if printed else None
-
-
-def _work_and_exit(work: Work, out: int) -> None:
-    try:
-        answer = json.dumps({"done": work(out)})
-    except BaseException:  # noqa: BLE001 - whatever it was, it must reach the test
-        answer = json.dumps({"error": traceback.format_exc()})
-    with os.fdopen(out, "w") as lines:
-        lines.write(answer)
-    os._exit(0)
 
 
 def race(reported: dict[str, Any]) -> Any:
@@ -152,7 +111,7 @@ def _wait_for(writing: Sequence[Child], reading: Sequence[Child]) -> None:
         ready = set(select.select([*running, *(child.fd for child in reading)], [], [])[0])
         if not ready <= running:
             for child in writing:
-                os.kill(child.pid, signal.SIGKILL)
+                child.kill()
             return
         running -= ready
 
@@ -190,7 +149,7 @@ def kill(reported: dict[str, Any]) -> Any:
     if "cpu_seconds" in reported:
         while child.cpu_seconds() < reported["cpu_seconds"]:
             time.sleep(0.001)
-        os.kill(child.pid, signal.SIGKILL)
+        child.kill()
     return child.result()
 
 
@@ -214,7 +173,7 @@ _TASKS = {
 
 def main() -> None:
     sys.stdout.flush()
-    while (reported := hear()) is not None:
+    while (reported := receive()) is not None:
         answer_with(_TASKS[reported.pop("do")](reported))
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pyarrow as pa
 
 import anabranch as ab
-from tests.repo.programs.running import answer_with, hear
+from tests.processes import answer_with, receive
 
 
 def main() -> None:
-    while (reported := hear()) is not None:
+    while (reported := receive()) is not None:
         repo = ab.open(reported["uri"], storage_options=reported["storage_options"])
         run, key = repo.run_get(reported["run_id"]), reported["key"]
         if reported["do"] == "publish":

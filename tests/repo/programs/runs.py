@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import anabranch as ab
+from anabranch import testing
 from anabranch.errors import BusyError
 from anabranch.ids import TableKey
 from anabranch.repo.log.commits import Once
 from anabranch.repo.repository import Repository
 from anabranch.repo.run import Run
 from anabranch.repo.runs.engine_access import EngineAccess, StreamBatch
-from tests.repo.conftest import active_leases
 from tests.repo.gc.interrupting import interrupted
 from tests.repo.programs import ledger
 
@@ -85,8 +85,7 @@ def _with_expired_lease(publish: Callable[[Repository, str], object]) -> Callabl
         return (operation, path.rpartition("/")[0]) == ("put_if_absent", "_versions/main")
 
     def expire_leases() -> None:
-        for lease in active_leases():
-            lease._renewed -= 121
+        testing.age_leases(121)
 
     def scenario(uri: str, name: str) -> None:
         try:

@@ -9,7 +9,7 @@ import anabranch as ab
 from anabranch import errors
 from anabranch.storage.options import lance_options
 from tests.repo.conftest import CUSTOMERS, ORDERS, another, append, entry, ids, nothing_changes, raw, table
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.rivals import raced_by
 
 

@@ -135,7 +135,7 @@ def test_branches_of_branches_are_isolated_both_ways(dev: ab.Repository) -> None
     }
 
 
-def test_a_deleted_branch_is_gone_and_the_error_names_how_to_get_it_back(dev: ab.Repository) -> None:
+def test_error_for_a_deleted_branch_names_restore(dev: ab.Repository) -> None:
     dev.branch_delete("dev")
     assert [branch.name for branch in dev.branch_list()] == ["main"]
     for use in (

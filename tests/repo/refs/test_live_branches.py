@@ -4,7 +4,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 import pyarrow as pa
@@ -25,8 +25,8 @@ from anabranch.repo.log.numbered_log import NumberedLog
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.storage import open_store
 from anabranch.testing import CountingStore, WrappedStore
+from tests.processes import Program
 from tests.repo.conftest import CUSTOMERS, ORDERS, SCHEMA, another, append, data_files, entry, ids, raw, table
-from tests.repo.programs import running
 from tests.repo.rivals import raced_by
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ def test_a_table_made_on_both_is_the_branchs_own_until_it_is_pulled(live: ab.Rep
     assert ids(live.snapshot_of("dev"), "a.b") == [2]
 
 
-def test_a_table_that_main_drops_is_gone_unless_the_branch_wrote_it(live: ab.Repository) -> None:
+def test_table_dropped_on_main_is_kept_only_where_the_branch_changed_it(live: ab.Repository) -> None:
     append(live, 4, branch="dev")
     for key in (ORDERS, CUSTOMERS):
         with live.transaction() as tx:
@@ -305,7 +305,7 @@ def test_a_tag_names_what_a_commit_holds_and_no_passing_view(live: ab.Repository
     assert ids(live.snapshot_of("v2"), CUSTOMERS) == [10, 20, 30]
 
 
-def test_a_deleted_live_branch_comes_back_with_its_tables_and_follows_main_again(live: ab.Repository) -> None:
+def test_restored_live_branch_has_its_tables_and_follows_main(live: ab.Repository) -> None:
     append(live, 4, branch="dev")
     live.branch_delete("dev")
     append(live, 30, key=CUSTOMERS)
@@ -361,17 +361,13 @@ def test_first_writes_of_eight_threads_fork_once_in_effect(live: ab.Repository) 
 
 
 def test_first_writes_of_four_processes_fork_once_in_effect(live: ab.Repository) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        programs = [running.Program("first_write") for _ in range(4)]
-        try:
-            begin = {"uri": live.uri, "storage_options": live.storage_options, "branch": "dev", "key": ORDERS}
-            ready = pool.map(lambda program: program.ask("begin", **begin), programs)
-            assert list(ready) == [{"rows": 3}] * 4
-            done = pool.map(lambda one: one[1].ask("append", ids=[100 + one[0]]), enumerate(programs))
-            assert list(done) == [{"done": True}] * 4
-        finally:
-            for program in programs:
-                program.__exit__()
+    with ThreadPoolExecutor(4) as pool, ExitStack() as started:
+        programs = [started.enter_context(Program("first_write")) for _ in range(4)]
+        begin = {"uri": live.uri, "storage_options": live.storage_options, "branch": "dev", "key": ORDERS}
+        ready = pool.map(lambda program: program.ask("begin", **begin), programs)
+        assert list(ready) == [{"rows": 3}] * 4
+        done = pool.map(lambda one: one[1].ask("append", ids=[100 + one[0]]), enumerate(programs))
+        assert list(done) == [{"done": True}] * 4
     assert ids(live.snapshot_of("dev")) == [1, 2, 3, 100, 101, 102, 103]
     assert len(forks_in_effect(live)) == 1
     assert ids(live) == [1, 2, 3]

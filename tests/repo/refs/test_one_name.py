@@ -12,8 +12,8 @@ from anabranch import testing
 from anabranch.errors import AnabranchError, InvalidInputError
 from anabranch.testing import Fault, FaultyStore
 from tests.conftest import Location
+from tests.processes import Program
 from tests.repo.conftest import append
-from tests.repo.programs.running import Program
 from tests.repo.rivals import raced_by
 
 Act = Callable[[ab.Repository], object]
@@ -55,7 +55,7 @@ def bring(request: pytest.FixtureRequest, lake: ab.Repository) -> Act:
 
 
 @pytest.mark.s3
-def test_a_branch_notices_a_tag_that_came_concurrently(lake: ab.Repository, bring: Act) -> None:
+def test_branch_create_detects_a_concurrent_tag(lake: ab.Repository, bring: Act) -> None:
     with pytest.raises(InvalidInputError, match="'rel' is the name of a tag"):
         bring(raced_by(lake, tag))
     assert has_tag(lake)
@@ -63,7 +63,7 @@ def test_a_branch_notices_a_tag_that_came_concurrently(lake: ab.Repository, brin
 
 
 @pytest.mark.s3
-def test_a_tag_notices_a_branch_that_came_concurrently(lake: ab.Repository, bring: Act) -> None:
+def test_tag_create_detects_a_concurrent_branch(lake: ab.Repository, bring: Act) -> None:
     with pytest.raises(InvalidInputError, match="'rel' is the name of a branch"):
         tag(raced_by(lake, bring))
     assert has_branch(lake)
@@ -80,7 +80,7 @@ def test_a_name_given_up_is_free_again(lake: ab.Repository, bring: Act) -> None:
     assert has_branch(lake)
 
 
-def test_a_branch_that_others_wrote_to_concurrently_still_goes(lake: ab.Repository, bring: Act) -> None:
+def test_branch_with_concurrent_writers_is_deleted(lake: ab.Repository, bring: Act) -> None:
     """They come before the tombstone, so that nothing of theirs is lost."""
     crossed = raced_by(lake, tag)
     clock = testing.config_of(crossed).clock

@@ -63,7 +63,7 @@ def test_undo_removes_the_protection_and_nothing_before_it(protected: ab.Reposit
     assert protected.snapshot_of("dev")[ORDERS].count_rows() == 4
 
 
-def test_undo_removes_a_protection_that_came_by_redo(protected: ab.Repository) -> None:
+def test_undo_removes_a_protection_of_a_redo(protected: ab.Repository) -> None:
     protected.undo("dev")
     assert not protected.branch_get("dev").is_protected
     protected.redo("dev")

@@ -276,7 +276,7 @@ def test_undo_ends_no_branch_that_others_were_made_from(lake: ab.Repository) -> 
         lake.undo("dev")
 
 
-def test_undo_brings_back_no_branch_whose_source_is_gone(lake: ab.Repository) -> None:
+def test_undo_does_not_restore_a_branch_without_its_source(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     lake.branch_create_from("dev", "child")
     lake.branch_delete("child")
@@ -511,7 +511,7 @@ def test_an_undo_that_ends_a_branch_notices_a_child_made_concurrently(lake: ab.R
     assert [info.name for info in lake.branch_list()] == ["child", "dev", "main"]
 
 
-def test_an_undo_that_brings_back_a_branch_notices_that_its_source_goes_concurrently(lake: ab.Repository) -> None:
+def test_undo_that_restores_a_branch_detects_a_concurrent_delete_of_its_source(lake: ab.Repository) -> None:
     lake.branch_create("dev")
     lake.branch_create_from("dev", "child")
     lake.branch_delete("child")

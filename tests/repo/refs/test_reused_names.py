@@ -15,7 +15,7 @@ from anabranch.repo.doctor.logs import diagnose_renames
 from anabranch.repo.log.config import now_in_microseconds
 from tests.repo.conftest import ORDERS, another, append, ids, raw, table
 from tests.repo.gc.interrupting import interrupted
-from tests.repo.gc.passing import DAY, pass_time
+from tests.repo.gc.object_ages import DAY, pass_time
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_a_tag_outlives_the_branch_it_was_made_on(lake: ab.Repository) -> None:
     assert ids(lake, "kept") == [1, 2, 3, 7]
 
 
-def test_a_deleted_tag_is_gone_and_its_name_free(lake: ab.Repository) -> None:
+def test_deleted_tag_is_not_found_and_its_name_is_free(lake: ab.Repository) -> None:
     lake.tag_create("t")
     lake.tag_delete("t")
     assert lake.tag_list() == []

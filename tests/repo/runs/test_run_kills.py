@@ -11,18 +11,14 @@ from anabranch.errors import BranchInUseError, BranchNotFoundError, CollectedErr
 from anabranch.repo.log.entries import RunPhase
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.runs import RUN_ID, RunInfo
-from tests.repo.gc.passing import pass_time
+from tests.processes import Program
+from tests.repo.gc.object_ages import pass_time
 from tests.repo.leases import expire
 from tests.repo.programs import ledger, runs
-from tests.repo.programs.running import Program
+
+EVERY_NTH_POINT = 17
 
 BEFORE = "99-0"
-
-
-@pytest.fixture
-def every(request: pytest.FixtureRequest) -> int:
-    """Which of the points are tried: every seventeenth, or with --proof every one."""
-    return 1 if request.config.getoption("--proof") else 17
 
 
 @pytest.fixture
@@ -31,22 +27,6 @@ def lake(tmp_path: Path) -> Repository:
     ledger.create(repo)
     ledger.commit(repo, BEFORE)
     return repo
-
-
-def points_of(process_pool: Program, scenario: str, uri: str, name: str) -> list[str]:
-    """What a scenario does without a kill."""
-    result = process_pool.ask("kill", scenario=scenario, uri=uri, name=name)
-    assert "done" in result, result
-    passed: list[str] = result["done"]
-    return passed
-
-
-def kill(process_pool: Program, scenario: str, uri: str, name: str, fatal: int) -> list[str]:
-    """Kill a scenario at a point; which points it had passed by then."""
-    result = process_pool.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)
-    passed: list[str] = result["killed"]
-    assert len(passed) == fatal + 1
-    return passed
 
 
 def has_put(passed: list[str], folder: str) -> bool:
@@ -110,14 +90,14 @@ def is_stage(point: str) -> bool:
 
 
 def test_run(process_pool: Program, lake: Repository, every: int) -> None:
-    points = points_of(process_pool, "a run", lake.uri, "1-0")
+    points = process_pool.points_of("a run", uri=lake.uri, name="1-0")
     assert sum(is_stage(point) for point in points) == 2 * 6
     settles = [point for point in points if "put_if_absent" in point and point.endswith(".manifest")]
     assert len(settles) == 2 * 4
     seen = set()
     for fatal in range(0, len(points), every):
         mark = f"2-{fatal}"
-        passed = kill(process_pool, "a run", lake.uri, mark, fatal)
+        passed = process_pool.kill_at(fatal, "a run", uri=lake.uri, name=mark)
         is_published = has_put(passed, "_versions")
         assert assert_whole(lake.uri).count(mark) == is_published
         assert_new_table(lake, mark, is_there=is_published)
@@ -149,12 +129,12 @@ def assert_can_be_aborted(repo: Repository, run: RunInfo, *, is_published: bool)
 
 def test_run_on_a_branch_where_it_is_the_first_to_write(process_pool: Program, lake: Repository, every: int) -> None:
     lake.branch_create("dev/1-0")
-    points = points_of(process_pool, "a run on a branch", lake.uri, "1-0")
+    points = process_pool.points_of("a run on a branch", uri=lake.uri, name="1-0")
     assert sum(point.endswith(" clone") for point in points) == 2 * 4
     for fatal in range(0, len(points), every):
         mark, branch = f"2-{fatal}", f"dev/2-{fatal}"
         lake.branch_create(branch)
-        passed = kill(process_pool, "a run on a branch", lake.uri, mark, fatal)
+        passed = process_pool.kill_at(fatal, "a run on a branch", uri=lake.uri, name=mark)
         is_published = has_put(passed, "_versions")
         assert assert_whole(lake.uri, branch).count(mark) == is_published
         assert_new_table(lake, mark, branch, is_there=is_published)
@@ -172,13 +152,13 @@ def test_run_on_a_branch_where_it_is_the_first_to_write(process_pool: Program, l
 
 def test_publishing_on_a_target_that_has_moved(process_pool: Program, lake: Repository, every: int) -> None:
     """What was appended is staged again; the process that finds the run at once publishes it, exactly once."""
-    points = points_of(process_pool, "publish a run", lake.uri, _prepared(lake, "1-0"))
+    points = process_pool.points_of("publish a run", uri=lake.uri, name=_prepared(lake, "1-0"))
     assert sum(is_stage(point) for point in points) == 2 * len(runs.APPENDED)
     seen = set()
     for fatal in range(0, len(points), every):
         mark = f"2-{fatal}"
         run_id = _prepared(lake, mark)
-        passed = kill(process_pool, "publish a run", lake.uri, run_id, fatal)
+        passed = process_pool.kill_at(fatal, "publish a run", uri=lake.uri, name=run_id)
         is_published = has_put(passed, "_versions")
         assert assert_whole(lake.uri, keys=runs.APPENDED).count(mark) == is_published
         assert_new_table(lake, mark, is_there=is_published)
@@ -211,13 +191,13 @@ def test_run_whose_commit_is_rolled_back_is_published_by_the_next_attempt(
 ) -> None:
     """The writer is killed after the put of its entry: before, during and after the roll-back."""
     scenario = "publish a run with an expired lease"
-    points = points_of(process_pool, scenario, lake.uri, _prepared(lake, "1-0"))
+    points = process_pool.points_of(scenario, uri=lake.uri, name=_prepared(lake, "1-0"))
     put, rolled_back = [i for i, point in enumerate(points) if point.startswith("after put_if_absent _versions/")]
     assert "put _commits/" in " ".join(points[rolled_back:])  # the mark, which may be missing
     for fatal in range(put, len(points)) if every == 1 else (put, rolled_back):
         mark = f"2-{fatal}"
         run_id = _prepared(lake, mark)
-        passed = kill(process_pool, scenario, lake.uri, run_id, fatal)
+        passed = process_pool.kill_at(fatal, scenario, uri=lake.uri, name=run_id)
         is_published = count_puts(passed, "_versions") == 1
         assert assert_whole(lake.uri, keys=runs.APPENDED).count(mark) == is_published
         found = ab.open(lake.uri).run_get(run_id)
@@ -234,9 +214,9 @@ def test_garbage_collection_collects_a_commit_whose_roll_back_was_cut_off(
     process_pool: Program, lake: Repository
 ) -> None:
     scenario = "publish a run with an expired lease"
-    points = points_of(process_pool, scenario, lake.uri, _prepared(lake, "1-0"))
+    points = process_pool.points_of(scenario, uri=lake.uri, name=_prepared(lake, "1-0"))
     rolled_back = [i for i, point in enumerate(points) if point.startswith("after put_if_absent _versions/")][1]
-    kill(process_pool, scenario, lake.uri, _prepared(lake, "2-0"), rolled_back)
+    process_pool.kill_at(rolled_back, scenario, uri=lake.uri, name=_prepared(lake, "2-0"))
     entry = lake.reflog(limit=2)[1]
     assert lake.snapshot_of(entry.commit_id).id == entry.commit_id
     pass_time(lake)
@@ -258,11 +238,11 @@ def test_garbage_collection_collects_a_commit_whose_roll_back_was_cut_off(
 def test_change_whose_commit_is_rolled_back_is_published_by_the_next_attempt(
     process_pool: Program, lake: Repository, scenario: str, publish: Callable[[Repository, str], None], every: int
 ) -> None:
-    points = points_of(process_pool, scenario, lake.uri, "1-0")
+    points = process_pool.points_of(scenario, uri=lake.uri, name="1-0")
     rolled_back = [i for i, point in enumerate(points) if point.startswith("after put_if_absent _versions/")][1]
     for fatal in range(rolled_back, len(points)) if every == 1 else (rolled_back,):
         mark = f"2-{fatal}"
-        kill(process_pool, scenario, lake.uri, mark, fatal)
+        process_pool.kill_at(fatal, scenario, uri=lake.uri, name=mark)
         assert mark not in assert_whole(lake.uri)
         for _ in range(2):
             publish(ab.open(lake.uri), mark)
@@ -278,13 +258,13 @@ def _prepared(repo: Repository, mark: str) -> str:
 
 
 def test_run_that_fails(process_pool: Program, lake: Repository, every: int) -> None:
-    points = points_of(process_pool, "a run that fails", lake.uri, "1-0")
+    points = process_pool.points_of("a run that fails", uri=lake.uri, name="1-0")
     failed = lake.run_list()[0]
     assert (failed.state, failed.error) == (RunPhase.FAILED, "ValueError: 1-0")
     is_over = next(i for i in reversed(range(len(points))) if points[i].startswith("after put_if_absent _runs/"))
     for fatal in sorted({*range(0, len(points), every), is_over - 1, is_over}):
         mark = f"2-{fatal}"
-        kill(process_pool, "a run that fails", lake.uri, mark, fatal)
+        process_pool.kill_at(fatal, "a run that fails", uri=lake.uri, name=mark)
         assert mark not in assert_whole(lake.uri)
         assert_new_table(lake, mark, is_there=False)
         expire(lake)
@@ -295,13 +275,13 @@ def test_run_that_fails(process_pool: Program, lake: Repository, every: int) -> 
 
 
 def test_abort(process_pool: Program, lake: Repository) -> None:
-    points = points_of(process_pool, "abort a run", lake.uri, _prepared(lake, "1-0"))
+    points = process_pool.points_of("abort a run", uri=lake.uri, name=_prepared(lake, "1-0"))
     moved = assert_whole(lake.uri, keys=runs.APPENDED)
     seen = set()
     for fatal in range(len(points)):
         run = lake.begin_run("main", message=f"2-{fatal}")
         runs.append_in_steps(run, f"2-{fatal}")
-        passed = kill(process_pool, "abort a run", lake.uri, run.id, fatal)
+        passed = process_pool.kill_at(fatal, "abort a run", uri=lake.uri, name=run.id)
         is_aborted = has_put(passed, "_runs")
         expire(lake)
         assert run.info().state is (RunPhase.ABORTED if is_aborted else RunPhase.EXPIRED)

@@ -157,7 +157,7 @@ def test_appended_rows_meet_appends_and_deletes_of_transactions(lake: Repository
     assert {"id": 2, "v": "new"} in rows(snapshot[ORDERS])
 
 
-def test_appended_key_that_came_concurrently(lake: Repository, target: str) -> None:
+def test_append_detects_a_concurrent_equal_key(lake: Repository, target: str) -> None:
     one, two = begun(lake, target, appended(4, 5)), begun(lake, target, appended(6), appended(5))
     one.publish()
     two.publish()  # with the same row

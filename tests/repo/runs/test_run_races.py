@@ -21,9 +21,9 @@ from anabranch.repo.merge.combiner import Combiner
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.runs import RUN_ID
 from tests.conftest import Location
+from tests.processes import Program
 from tests.repo.leases import expire
 from tests.repo.programs import ledger, runs
-from tests.repo.programs.running import Program
 from tests.repo.rivals import raced_by
 
 

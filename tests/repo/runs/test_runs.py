@@ -35,6 +35,7 @@ from anabranch.storage.options import lance_options
 from anabranch.testing import Fault, FaultyStore
 from tests.command_line import invoke
 from tests.handles import open_with
+from tests.processes import Program
 from tests.repo.conftest import (
     CUSTOMERS,
     ORDERS,
@@ -47,7 +48,6 @@ from tests.repo.conftest import (
     rows,
     table,
 )
-from tests.repo.programs.running import Program
 from tests.repo.rivals import raced_by
 
 NEW, GONE, OLD_NAME, NEW_NAME = "in_c_sales.new", "in_c_sales.gone", "in_c_sales.before", "in_c_sales.after"
@@ -499,7 +499,7 @@ def each_fault(repo: Repository, operation: str, fault: Fault) -> Iterator[Repos
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER])
 @pytest.mark.parametrize("operation", ["put_if_absent", "put", "get", "delete"])
-def test_one_request_of_a_run_goes_wrong(lake: Repository, operation: str, fault: Fault) -> None:
+def test_failed_request_of_a_run_leaves_all_or_nothing(lake: Repository, operation: str, fault: Fault) -> None:
     for number, handle in enumerate(each_fault(lake, operation, fault), start=100):
         run = None
         try:
@@ -521,7 +521,7 @@ def test_one_request_of_a_run_goes_wrong(lake: Repository, operation: str, fault
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER])
-def test_one_put_of_an_abort_goes_wrong(lake: Repository, fault: Fault) -> None:
+def test_failed_put_of_an_abort_can_be_repeated(lake: Repository, fault: Fault) -> None:
     for handle in each_fault(lake, "put_if_absent", fault):
         run = lake.begin_run()
         append_in(run, 4)

@@ -99,7 +99,7 @@ def test_what_a_reset_undoes_can_come_again(lake: ab.Repository) -> None:
     assert ids(lake.snapshot_of("main"), CUSTOMERS) == [10, 20, 30, 31]
 
 
-def test_what_a_revert_undoes_stays_away(lake: ab.Repository) -> None:
+def test_reverted_batch_is_not_published_again(lake: ab.Repository) -> None:
     commit = publish(lake, 0, 30)
     assert commit is not None
     lake.revert(commit.graph_commit_id)
@@ -109,7 +109,7 @@ def test_what_a_revert_undoes_stays_away(lake: ab.Repository) -> None:
     assert ids(lake.snapshot_of("main"), CUSTOMERS) == [10, 20, 31]
 
 
-def test_a_table_that_is_gone_has_no_batches(lake: ab.Repository) -> None:
+def test_dropped_table_has_no_batches(lake: ab.Repository) -> None:
     publish(lake, 0, 30)
     with lake.transaction() as tx:
         tx.drop_table(CUSTOMERS)

@@ -14,17 +14,13 @@ from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.refs.protection import LOCK, holding_schema_lock
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
+from tests.processes import Program
 from tests.repo.conftest import objects
 from tests.repo.leases import expire
 from tests.repo.programs import ledger, schemas
-from tests.repo.programs.running import Program
 from tests.repo.rivals import raced_by
 
-
-@pytest.fixture
-def every(request: pytest.FixtureRequest) -> int:
-    """Which of the points are tried: every seventh, or with --proof every one."""
-    return 1 if request.config.getoption("--proof") else 7
+EVERY_NTH_POINT = 7
 
 
 @pytest.fixture
@@ -53,19 +49,6 @@ def hold(repo: Repository, held: ExitStack) -> None:
 
 def names_of(repo: Repository, *, internal: bool = False) -> list[str]:
     return [branch.name for branch in repo.branch_list(internal=internal)]
-
-
-def points_of(process_pool: Program, scenario: str, uri: str, name: str) -> list[str]:
-    result = process_pool.ask("kill", scenario=scenario, uri=uri, name=name)
-    assert "done" in result, result
-    passed: list[str] = result["done"]
-    return passed
-
-
-def kill(process_pool: Program, scenario: str, uri: str, name: str, fatal: int) -> list[str]:
-    passed: list[str] = process_pool.ask("kill", scenario=scenario, uri=uri, name=name, fatal=fatal)["killed"]
-    assert len(passed) == fatal + 1
-    return passed
 
 
 def puts_into(passed: list[str], branch: str) -> int:
@@ -124,10 +107,10 @@ def test_holder_with_an_expired_lease_does_not_release_the_lock_of_another(lake:
 def test_killed_holder_does_not_block_after_its_lease(process_pool: Program, lake: Repository) -> None:
     with holding_schema_lock(testing.repo_store_of(lake)):
         pass  # the first of all does a little more
-    points = points_of(process_pool, "hold the schema lock", lake.uri, "1-0")
+    points = process_pool.points_of("hold the schema lock", uri=lake.uri, name="1-0")
     seen = set()
     for fatal in range(len(points)):
-        passed = kill(process_pool, "hold the schema lock", lake.uri, "1-0", fatal)
+        passed = process_pool.kill_at(fatal, "hold the schema lock", uri=lake.uri, name="1-0")
         is_held = puts_into(passed, str(LOCK)) == 1
         if is_held:
             with pytest.raises(BusyError):
@@ -218,7 +201,7 @@ def test_killed_apply_leaves_the_old_schema_or_the_new_one(process_pool: Program
     schemas.create_old(lake, "b_1")
     schemas.apply(lake, "1")  # the first of all does a little more
     schemas.create_old(lake, "b_1_0")
-    points = points_of(process_pool, "apply a schema", lake.uri, "1-0")
+    points = process_pool.points_of("apply a schema", uri=lake.uri, name="1-0")
     for call in ("merge_columns", "create_index_uncommitted", "write_dataset"):
         assert f"after {call}" in points
     assert any(point.startswith("after put_if_absent") and point.endswith(".manifest") for point in points)
@@ -226,7 +209,7 @@ def test_killed_apply_leaves_the_old_schema_or_the_new_one(process_pool: Program
     for fatal in range(0, len(points), every):
         name, bucket = f"2-{fatal}", f"b_2_{fatal}"
         schemas.create_old(lake, bucket)
-        passed = kill(process_pool, "apply a schema", lake.uri, name, fatal)
+        passed = process_pool.kill_at(fatal, "apply a schema", uri=lake.uri, name=name)
         is_new = puts_into(passed, "main") == 1
         assert columns_of(lake, bucket) == (schemas.NEW if is_new else schemas.OLD)
         for table, old in schemas.OLD.items():

@@ -196,7 +196,7 @@ def test_type_that_does_not_hold_every_value_is_not_a_widening(before: str, afte
     assert not is_widening(to_arrow(before), to_arrow(after))
 
 
-def test_lance_can_cast_whatever_is_wider(repo: ab.Repository) -> None:
+def test_lance_casts_to_every_wider_type(repo: ab.Repository) -> None:
     def schema(kinds: list[str]) -> dict[str, Any]:
         columns = {f"c{number}": kind for number, kind in enumerate(kinds)}
         return {"tables": {"b": {"t": {"columns": {"id": "int64", **columns}}}}}

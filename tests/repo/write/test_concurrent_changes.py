@@ -64,7 +64,7 @@ def meet(lake: Repository, branch: str, first: Change, second: Change) -> Transa
 
 @pytest.mark.parametrize("second", sorted(REPEATABLE))
 @pytest.mark.parametrize("first", ["append", "upsert", "delete", "update"])
-def test_new_rows_are_added_to_whatever_rows_are_there(lake: Repository, branch: str, first: str, second: str) -> None:
+def test_append_is_repeated_on_any_newer_rows(lake: Repository, branch: str, first: str, second: str) -> None:
     meet(lake, branch, ALL[first], ALL[second]).commit()
     kept = [2, 3] if first == "delete" else [1, 2, 3]
     assert ids(lake.snapshot_of(branch)) == [*kept, 100, *([200] if first in REPEATABLE else [])]
@@ -154,7 +154,7 @@ def test_transaction_continues_on_a_branch_deleted_and_brought_back(lake: Reposi
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_transaction_on_a_branch_that_went_away_leaves_it_alone(lake: Repository, *, is_made_again: bool) -> None:
+def test_transaction_on_a_deleted_branch_changes_nothing(lake: Repository, *, is_made_again: bool) -> None:
     lake.branch_create("dev")
     late = another(lake).transaction("dev")
     late.append(ORDERS, table(4))

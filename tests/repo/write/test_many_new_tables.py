@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from tests.conftest import Location
-from tests.faults.trouble import Trouble, all_stores_through
+from tests.faults.fault_injection import FaultInjection, all_stores_through
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 FEW, MANY = 4, 40
@@ -44,14 +44,14 @@ def cost_of(
 
     root = location / f"lake-{count}"
     ab.init(root, storage_options=location.storage_options)
-    trouble = Trouble()
-    with all_stores_through(trouble), monkeypatch.context() as patch:
+    injection = FaultInjection()
+    with all_stores_through(injection), monkeypatch.context() as patch:
         patch.setattr(lance, "dataset", open_counted)
         repo = ab.open(root, storage_options=location.storage_options)
-        trouble.arm()
+        injection.arm()
         create(repo, count)
     assert len(ab.open(root, storage_options=location.storage_options).snapshot()) == count
-    return len(opened), Counter(request.partition(" ")[0] for request in trouble.requests)
+    return len(opened), Counter(request.partition(" ")[0] for request in injection.requests)
 
 
 @pytest.mark.s3

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import lance
@@ -13,6 +14,7 @@ import pytest
 import anabranch as ab
 from anabranch.storage.options import lance_options
 from tests.conftest import Location
+from tests.processes import running_program
 from tests.proof_log import record_proof
 from tests.repo.conftest import ORDERS, raw, table
 from tests.repo.programs.native_race import SCHEMA, TABLE, rows
@@ -118,7 +120,7 @@ def test_native_index_beside_a_commit_of_rows_and_the_same_index_is_refused(lake
 
 
 @pytest.mark.parametrize("change", sorted(NATIVE))
-def test_native_writer_is_refused_after_deleted_rows_came_back(lake: ab.Repository, change: str) -> None:
+def test_native_writer_is_refused_after_a_revert_of_a_delete(lake: ab.Repository, change: str) -> None:
     """Lance panics if a deletion file is gone that it wants to add to."""
     native: Any = raw(lake)
     with lake.transaction() as tx:
@@ -159,11 +161,11 @@ def assert_rows(found: Any, expected: dict[int, str]) -> None:
 def race(jobs: list[dict[str, Any]], steps: int) -> list[dict[str, Any]]:
     """Start the writers, let them do each step at the same time, and return what they report."""
     command = [sys.executable, "-m", "tests.repo.programs.native_race"]
-    started = [
-        subprocess.Popen([*command, json.dumps(job)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for job in jobs
-    ]
-    try:
+    with ExitStack() as stack:
+        pipe = subprocess.PIPE
+        started = [
+            stack.enter_context(running_program([*command, json.dumps(job)], stdin=pipe, stdout=pipe)) for job in jobs
+        ]
         for _ in range(steps):
             for process in started:
                 assert process.stdout is not None
@@ -173,8 +175,5 @@ def race(jobs: list[dict[str, Any]], steps: int) -> list[dict[str, Any]]:
                 process.stdin.write("go\n")
                 process.stdin.flush()
         answers = [process.communicate()[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
     assert [process.returncode for process in started] == [0] * len(started)
     return [json.loads(answer) for answer in answers]

@@ -160,7 +160,7 @@ def test_transact_runs_again_on_the_new_state_after_a_conflict(lake: ab.Reposito
     assert values(lake) == {1: "a!", 2: "b!", 3: "c!", 11: "k!", 12: "l!"}
 
 
-def test_transact_gives_up_after_the_retries_and_leaves_nothing(lake: ab.Repository) -> None:
+def test_transact_fails_after_its_retries_and_leaves_nothing(lake: ab.Repository) -> None:
     runs: list[int] = []
 
     def change(tx: ab.Transaction) -> None:

@@ -9,8 +9,8 @@ import anabranch as ab
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
 from tests.conftest import Location
+from tests.processes import Program
 from tests.repo.programs import ledger
-from tests.repo.programs.running import Program
 
 BEFORE = ledger.mark_of(99, 0)
 

@@ -7,8 +7,8 @@ import pytest
 import anabranch as ab
 from anabranch.format.doctor.findings import FindingKind as Kind
 from tests.repo.conftest import ORDERS, SCHEMA, another, append, ids, table
-from tests.repo.doctor.ailing import Files, read_all
-from tests.repo.gc.passing import pass_time
+from tests.repo.doctor.sample_repository import Files, read_all
+from tests.repo.gc.object_ages import pass_time
 
 
 @pytest.mark.parametrize("torn", ["empty", "half", "zeros"])

@@ -174,7 +174,7 @@ def test_transaction_that_is_held_open_keeps_others_waiting_once(lake: Repositor
     assert [i for i, _ in ledger.found(lake.snapshot()[ledger.EVENTS].to_arrow())] == [0, 1, 2, 3]
 
 
-def test_waiting_writer_continues_when_the_one_before_leaves() -> None:
+def test_waiting_writer_continues_after_the_previous_one() -> None:
     queue, first, second = WriterQueue(patience_seconds=600), Writer(), Writer(thread=-1)
     key = key_of("s.orders")
     queue.take(first, key)

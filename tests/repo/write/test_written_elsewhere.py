@@ -123,7 +123,7 @@ def test_a_new_table(lake: ab.Repository) -> None:
         table_writes(tx).append_fragments(prepared, written(prepared, table(3)))
 
 
-def test_an_append_goes_on_top_of_what_came_concurrently(lake: ab.Repository) -> None:
+def test_append_is_published_after_concurrent_commits(lake: ab.Repository) -> None:
     prepared = prepare(lake)
     fragments = written(prepared, table(4))
     append(lake, 5)
@@ -159,7 +159,7 @@ def test_two_first_writers_of_a_branch_both_get_in(lake: ab.Repository) -> None:
     assert ids(lake.snapshot_of("dev")) == [1, 2, 3, 4, 5]
 
 
-def test_a_key_that_came_concurrently_is_noticed(lake: ab.Repository) -> None:
+def test_concurrent_equal_key_is_detected(lake: ab.Repository) -> None:
     prepared = prepare(lake)
     fragments = written(prepared, table(4))
     append(lake, 4)

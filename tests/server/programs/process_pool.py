@@ -13,9 +13,8 @@ from anabranch.server.database import Change, Database, Insert
 from anabranch.server.rows import insert
 from anabranch.server.service import Service, open_service
 from anabranch.server.settings import Settings
+from tests.processes import Child, answer_with, receive
 from tests.repo.programs.killing import Points, _install, _replace, _surround
-from tests.repo.programs.process_pool import Child
-from tests.repo.programs.running import answer_with, hear
 
 ORDERS = TableKey("in_c_sales", "orders")
 # The number of branches that are created together.
@@ -109,7 +108,7 @@ def _surround_metadata_and_files(points: Points) -> None:
 
 
 def main() -> None:
-    while (reported := hear()) is not None:
+    while (reported := receive()) is not None:
         answer_with({"kill": kill}[reported.pop("do")](reported))
 
 

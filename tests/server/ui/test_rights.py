@@ -108,7 +108,7 @@ def test_branches_of_other_tools_are_renamed_and_dev_branches_keep_their_id(runn
     assert repository.branch_get(dev).name == dev
 
 
-def test_dev_branch_that_the_library_renamed_is_gone_for_the_service(running: Running, project: Project) -> None:
+def test_dev_branch_renamed_through_the_library_is_not_found(running: Running, project: Project) -> None:
     """Its rows in the database still name the old id."""
     dev = project.branch("Renamed outside")
     project.insert(70, branch=dev)

@@ -3,7 +3,6 @@
 import os
 import resource
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from anabranch.errors import TooLargeError, TooManyRequestsError, TooSlowError
 from anabranch.server.ui.requests import Departure
 from anabranch.server.ui.sql import LimitedProcesses, Turns, limited_processes
 from tests.conftest import Location
+from tests.processes import running_program, wait_until
 from tests.server.ui.conftest import LocalSite, Visitor, serving, visiting
 from tests.server.ui.lakes import HOSTILE, hostile_lake, shop
 
@@ -316,14 +316,8 @@ def take_turn(turns: Turns, owner: str, departure: Departure) -> str:
 def test_processes_end_with_a_server_that_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "pids"
     program = RUN.format(code=WRITE_PIDS_AND_SLEEP.format(file=str(file)))
-    server = subprocess.Popen([sys.executable, "-c", program])
-    try:
-        while not file.exists():
-            assert server.poll() is None
-            time.sleep(0.05)
-    finally:
-        server.kill()
-        server.wait()
+    with running_program([sys.executable, "-c", program]) as server:
+        wait_until(file.exists, server)
     wait_for_ends([int(pid) for pid in file.read_text().split()])
 
 

@@ -160,7 +160,7 @@ def test_commit_shows_where_its_tables_came_from(browser: Browser, site: LocalSi
         assert taken.get_attribute("href") == f"/commits/{merge.merged_parent_commit_id}"
 
 
-def test_commit_whose_inputs_are_gone_is_shown(site: LocalSite) -> None:
+def test_commit_with_collected_inputs_is_shown(site: LocalSite) -> None:
     record = {"pipeline": "p", "pipeline.input": "0" * 26, "pipeline.outputs": '{"shop.orders": {"inputs": ["a.b"]}}'}
     with site.repository.transaction(message="By hand", metadata={**record, "run_id": "x"}) as tx:
         tx.delete("shop.orders", "id = 1")

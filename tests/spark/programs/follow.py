@@ -3,14 +3,13 @@
 Spark has not noted that batch by then, so that the next run has to read it again.
 """
 
-import os
-import signal
 import sys
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
 import anabranch as ab
+from tests.processes import kill_this_process
 from tests.spark.following import follow, write_down
 
 
@@ -18,7 +17,7 @@ def main(uri: str, key: str, since: str, folder: str, last: str) -> None:
     def write_and_die(frame: DataFrame, number: int) -> None:
         write_down(frame, Path(folder) / f"{number}.json")
         if number == int(last):
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_this_process()
 
     reader = ab.spark_session().readStream.format("anabranch").options(repo=uri, since=since, maxCommitsPerBatch="1")
     follow(reader.load(key), write_and_die, checkpoint=f"{folder}/checkpoint")

@@ -6,60 +6,42 @@ it must end because the JVM has ended.
 
 import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import anabranch as ab
 from anabranch import testing
 from anabranch.bootstrap import open_repository
 from anabranch.repo.repository import Repository
 from anabranch.spark.gateway.server import serve
-from anabranch.storage import ObjectStore
-from anabranch.testing import WrappedStore
 from tests.handles import open_with
+from tests.processes import kill
+from tests.repo.programs.killing import FatalStore, NamedPoint
 from tests.spark.processes import descendants, iter_processes
 
-T = TypeVar("T")
 HELD_SECONDS = 300
 
 
-class DyingStore(WrappedStore):
-    """Kills the driver before or after one kind of request."""
-
-    def __init__(self, inner: ObjectStore, point: str, report: Path) -> None:
-        super().__init__(inner)
-        self._point = point
-        self._report = report
-
-    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
-        label = f"{operation} {path.partition('/')[0]}"
-        self._strike(f"before {label}")
-        answer = send()
-        self._strike(f"after {label}")
-        return answer
-
-    def _strike(self, point: str) -> None:
-        if point != self._point:
-            return
-        machine = os.getppid()
-        [driver] = [one.parent for one in iter_processes() if one.pid == machine]
-        self._report.write_text(json.dumps([driver, *(one.pid for one in descendants(driver))]))
-        os.kill(driver, signal.SIGKILL)
-        os.kill(machine, signal.SIGKILL)
-        time.sleep(HELD_SECONDS)
+def kill_driver(report: Path) -> None:
+    """Kill the Python of the driver and the JVM that is the parent of this gateway."""
+    machine = os.getppid()
+    [driver] = [one.parent for one in iter_processes() if one.pid == machine]
+    report.write_text(json.dumps([driver, *(one.pid for one in descendants(driver))]))
+    kill(driver, machine)
+    time.sleep(HELD_SECONDS)
 
 
 def serve_until(point: str, report: str, socket: str, idle: str) -> None:
-    def open_dying(uri: str, **options: Any) -> Repository:
-        context = testing.config_of(open_repository(uri, **options))
-        return open_with(replace(context, store=DyingStore(context.store, point, Path(report))))
+    fatal = NamedPoint(point, lambda: kill_driver(Path(report)))
 
-    serve(socket, open_dying, idle_seconds=int(idle))
+    def open_fatal(uri: str, **options: Any) -> Repository:
+        context = testing.config_of(open_repository(uri, **options))
+        return open_with(replace(context, store=FatalStore(context.store, fatal)))
+
+    serve(socket, open_fatal, idle_seconds=int(idle))
 
 
 def insert(uri: str, point: str, report: str, folder: str) -> None:

@@ -7,9 +7,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,11 +21,10 @@ from anabranch import testing
 from anabranch.repo.repository import Repository
 from anabranch.spark.source import StreamCommitWriter
 from anabranch.storage import ObjectStore
-from anabranch.testing import WrappedStore
 from pyspark_anabranch import DefaultSource
 from tests.handles import open_with
-
-T = TypeVar("T")
+from tests.processes import kill_this_process
+from tests.repo.programs.killing import FatalStore, NamedPoint
 
 # In the order in which a batch passes them.
 POINTS = (
@@ -50,24 +49,13 @@ class Death:
         if (self.epoch, self.point) == (epoch, point):
             self._strike()
 
+    def in_store(self, epoch: int, store: ObjectStore) -> ObjectStore:
+        """Return a store that strikes at requests of a batch."""
+        return FatalStore(store, NamedPoint(self.point, self._strike)) if epoch == self.epoch else store
+
     def _strike(self) -> NoReturn:
         os.killpg(self.group, signal.SIGKILL)  # the driver and its JVM
-        os.kill(os.getpid(), signal.SIGKILL)  # and the processes that work for them
-        raise AssertionError
-
-
-class DyingStore(WrappedStore):
-    def __init__(self, inner: ObjectStore, death: Death, epoch: int) -> None:
-        super().__init__(inner)
-        self._death = death
-        self._epoch = epoch
-
-    def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
-        label = f"{operation} {path.partition('/')[0]}"
-        self._death.strike(self._epoch, f"before {label}")
-        answer = send()
-        self._death.strike(self._epoch, f"after {label}")
-        return answer
+        kill_this_process()  # and the processes that work for them
 
 
 class DyingWriter(DataSourceStreamArrowWriter):
@@ -89,7 +77,7 @@ class DyingWriter(DataSourceStreamArrowWriter):
 
         def open_dying(*args: Any, **kwargs: Any) -> Repository:
             context = testing.config_of(opened(*args, **kwargs))
-            return open_with(replace(context, store=DyingStore(context.store, self._death, batchId)))
+            return open_with(replace(context, store=self._death.in_store(batchId, context.store)))
 
         self._inner._open_repository = open_dying
         self._inner.commit(messages, batchId)

@@ -8,13 +8,13 @@ import anabranch as ab
 from anabranch.errors import AnabranchError, BusyError, ConflictError, StorageError
 from anabranch.format.doctor.findings import FindingKind, Severity
 from tests.conftest import Location
+from tests.faults.fault_injection import FaultInjection, Kind, all_stores_through, changes_something
 from tests.faults.lakes import STRANGE, State, look_raw
 from tests.faults.tallying import Tally
-from tests.faults.trouble import Kind, Trouble, all_stores_through, changes_something
 from tests.faults.writes import Look, Write, do_nothing
 from tests.lake_templates import LakeTemplate
 from tests.repo.conftest import CUSTOMERS, ids
-from tests.repo.gc.passing import pass_time
+from tests.repo.gc.object_ages import pass_time
 
 # Raw Lance readers may be behind until the next writer comes by, or doctor.
 _LEFT_TO_OTHERS = {FindingKind.UNSETTLED_HOME}
@@ -49,7 +49,7 @@ class Trial:
         """Do the write once as it should go, and then with each of the chosen faults on a fresh copy."""
         repo = self.prepared()
         before, raw_before = self._look_before(repo)
-        requests = self._act(repo, counting := Trouble())
+        requests = self._act(repo, counting := FaultInjection())
         assert requests is None, f"it fails without any fault: {requests!r}"
         after, raw_after = self.write.look(repo), look_raw(repo)
         tally.writes += 1
@@ -69,11 +69,11 @@ class Trial:
             self.known[self.write.look] = self.write.look(repo), look_raw(repo)
         return self.known[self.write.look]
 
-    def _act(self, repo: ab.Repository, trouble: Trouble) -> AnabranchError | None:
-        """Do the write through stores in trouble; what it raised, if it is one of ours."""
-        with all_stores_through(trouble):
+    def _act(self, repo: ab.Repository, injection: FaultInjection) -> AnabranchError | None:
+        """Do the write through stores with the fault; what it raised, if it is one of ours."""
+        with all_stores_through(injection):
             handle = ab.open(repo.uri, actor="ada")
-            trouble.arm()
+            injection.arm()
             try:
                 self.write.act(handle)
             except AnabranchError as err:
@@ -91,10 +91,12 @@ class _Attempt:
 
     def run(self) -> str:
         repo = self.trial.prepared()
-        trouble = Trouble(self.nth, self.kind, rival=lambda: self.trial.write.rival(ab.open(repo.uri)))
-        error = self.trial._act(repo, trouble)
-        where = f"{self.kind} at request {self.nth} of {len(trouble.requests)}: {trouble.requests[self.nth - 1 :][:2]}"
-        hit = trouble.requests[self.nth - 1]
+        injection = FaultInjection(self.nth, self.kind, rival=lambda: self.trial.write.rival(ab.open(repo.uri)))
+        error = self.trial._act(repo, injection)
+        where = (
+            f"{self.kind} at request {self.nth} of {len(injection.requests)}: {injection.requests[self.nth - 1 :][:2]}"
+        )
+        hit = injection.requests[self.nth - 1]
         self._judge_error(error, where, hit)
         state = self.trial.write.look(repo)
         assert state in (self.before[0], self.after[0]), f"{where}: neither before nor after, {error!r}: {state}"

@@ -77,7 +77,7 @@ def test_a_revert_of_rows_that_were_changed_since_is_a_conflict_and_changes_noth
     assert ids(lake) == [1, 2, 3]
 
 
-def test_a_table_whose_location_is_taken_comes_back_in_a_new_location(lake: ab.Repository) -> None:
+def test_reverted_drop_uses_a_new_location_if_the_old_one_is_taken(lake: ab.Repository) -> None:
     with lake.transaction() as tx:
         tx.create_table("a.b", SCHEMA)
     made = lake.list_commits(limit=1)[0].graph_commit_id

@@ -32,7 +32,7 @@ class Kind(StrEnum):
     LATENCY = "latency"  # it takes so long that another writer comes before it
 
 
-class Trouble:
+class FaultInjection:
     """Counts requests from when it is armed, and lets the nth meet its fault; without an nth it only counts."""
 
     def __init__(self, nth: int = 0, kind: Kind = Kind.ERROR, *, rival: Callable[[], object] | None = None) -> None:
@@ -91,23 +91,23 @@ class Trouble:
                 return  # not reported
 
 
-class TroubledStore(WrappedStore):
-    """A store whose requests one trouble counts together with those of others."""
+class FaultInjectingStore(WrappedStore):
+    """A store whose requests one injection counts together with those of others."""
 
-    def __init__(self, inner: ObjectStore, trouble: Trouble) -> None:
+    def __init__(self, inner: ObjectStore, injection: FaultInjection) -> None:
         super().__init__(inner)
-        self._trouble = trouble
+        self._injection = injection
 
     def _request(self, operation: str, path: str, send: Callable[[], T]) -> T:
-        return self._trouble.request(operation, path, send)
+        return self._injection.request(operation, path, send)
 
 
 @contextmanager
-def all_stores_through(trouble: Trouble) -> Iterator[None]:
+def all_stores_through(injection: FaultInjection) -> Iterator[None]:
     """Count the requests of every store that is opened inside, of repositories and of tables."""
 
     def open_troubled(*args: Any, **kwargs: Any) -> ObjectStore:
-        return TroubledStore(open_root(*args, **kwargs), trouble)
+        return FaultInjectingStore(open_root(*args, **kwargs), injection)
 
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("anabranch.")]
     users = [module for module in modules if getattr(module, "open_root", None) is open_root]
@@ -117,6 +117,6 @@ def all_stores_through(trouble: Trouble) -> Iterator[None]:
     try:
         yield
     finally:
-        trouble.end()
+        injection.end()
         for module in users:
             module.open_root = open_root  # type: ignore[attr-defined]
