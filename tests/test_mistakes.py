@@ -38,7 +38,9 @@ FILES = {
 
 # Python, and the text of the error that it raises. FOLDER is the folder of the lake, ID an id.
 IN_PYTHON = {
-    'ab.open("lakes")': "there is no repository at 'FOLDER/lakes'; create one there first, or check the path",
+    'ab.open("lakes")': (
+        "there is no repository at 'FOLDER/lakes'; check the path, or create one with `init('FOLDER/lakes')`"
+    ),
     'ab.open("lake", branch="slae")': (
         "there is no branch 'slae'; did you mean 'sale'? the branches are 'main', 'preview', 'sale'"
     ),
@@ -574,7 +576,8 @@ def test_a_folder_without_a_repository(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     assert invoke("status").err == (
         f"error: the folder '{tmp_path}' has no repository, and none is named\n"
-        "hint: make one with 'anabranch init' or 'anabranch demo', or name one with --repo or ANABRANCH_REPO\n"
+        "hint: use an existing one with 'anabranch switch main --repo PATH' (or name it with --repo or ANABRANCH_REPO);"
+        " create one with 'anabranch init PATH' or 'anabranch demo'\n"
     )
 
 

@@ -383,7 +383,7 @@ def test_a_refused_operation_is_one_of_several_and_none_is_kept(lake: ab.Reposit
 
 
 def test_a_path_without_a_repository_is_refused(location: Location) -> None:
-    with pytest.raises(RepositoryNotFoundError, match=r"nowhere'; create one there first"):
+    with pytest.raises(RepositoryNotFoundError, match="nowhere'; check the path, or create one with "):
         ab.open(location / "nowhere", storage_options=location.storage_options)
 
 

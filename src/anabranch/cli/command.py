@@ -59,7 +59,7 @@ class _SharedOptions:
         "--repo",
         "URI",
         "Repository: a folder, or an s3://, gs:// or az:// address. Default: the variable ANABRANCH_REPO, then the"
-        " repository that 'init' or 'switch' set for the current folder.",
+        " repository that 'init' or 'switch' set for the current folder, or whose folder you are in.",
     )
     actor: str | None = option(
         "--actor",
