@@ -223,7 +223,14 @@ class _PlainValues:
             return found
         # Typer makes its own conversion only while this is None.
         self._parameter._runtime_param = None
-        return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        try:
+            return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        except typer.BadParameter as err:
+            # Without the second clause, which describes the parser.
+            err.message = err.message.partition(",")[0].replace("Input", repr(value))
+            raise
+        finally:
+            self._parameter._runtime_param = self
 
 
 def _convert(value: Any, parameter: Any) -> Any:

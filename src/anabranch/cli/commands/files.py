@@ -126,7 +126,9 @@ class LoadOptions:
         """Return the arguments of `load`."""
         arguments = dict(vars(self))
         arguments["format"] = arguments.pop("format_")
-        arguments["schema"] = parse_pairs(arguments.pop("types"), option="--type") or None
+        arguments["schema"] = (
+            parse_pairs(arguments.pop("types"), option="--type", form="COLUMN=TYPE", example="price=float64") or None
+        )
         return {**arguments, "primary_key": parse_names(self.primary_key)}
 
 
