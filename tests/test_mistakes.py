@@ -137,8 +137,7 @@ IN_PYTHON = {
         "column's type, or cast the column: CAST(column AS DOUBLE)"
     ),
     'repo.upsert("shop.products", [{"id": 1, "price": 2.5}])': (
-        "cannot convert 2.5 to decimal128(10, 2) (column 'price', row 0); pass a decimal.Decimal, such as "
-        "Decimal('2.5')"
+        "cannot convert 2.5 to decimal(10, 2) (column 'price', row 0); pass a decimal.Decimal, such as Decimal('2.5')"
     ),
     'repo.sql("SELECT * FROM shop.orders WHERE id = ?")': (
         "the SQL does not work: Invalid Input Error: Values were not provided for the following prepared statement "

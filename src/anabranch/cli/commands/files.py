@@ -183,7 +183,7 @@ def _loaded(repository: "Repository", done: "LoadReport", csv: CsvFormat) -> Ans
 def _notes_of_new(repository: "Repository", done: "LoadReport", commit_id: str, csv: CsvFormat) -> list[str]:
     """Return sentences about a table that a load has created."""
     # Not at the top: a help text needs none of it.
-    from anabranch.repo.schema.types import show_type
+    from anabranch.column_types import show_type
 
     snapshot = repository.snapshot_of(commit_id)
     table = snapshot[done.table]
