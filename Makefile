@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml requirements.lock scripts/install.sh scripts/build_
 install: $(INSTALLED) ## set up .venv with the locked versions
 
 .PHONY: demo
-demo: $(INSTALLED) ## show the whole story on a fresh lake in ./demo-lake
+demo: $(INSTALLED) ## show the whole story on a new lake in ./demo-lake
 	@$(BIN)/python scripts/demo.py demo-lake
 
 # Spark's tests share one JVM, so they run by themselves, one after the other.
@@ -80,6 +80,7 @@ lock: ## resolve the newest allowed versions into requirements.lock
 	@./scripts/lock.sh
 
 .PHONY: clean
-clean: ## remove .venv, caches and the demo's lake
-	rm -rf $(VENV) demo-lake site .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+clean: ## remove .venv, caches and the lakes that the demo made
+	rm -rf $(dir $(wildcard demo-lake*/.made-by-make-demo))
+	rm -rf $(VENV) site .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

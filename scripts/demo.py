@@ -6,6 +6,7 @@ Spark starts it, too.
 
 import argparse
 import contextlib
+import itertools
 import os
 import shlex
 import shutil
@@ -21,6 +22,8 @@ from typing import Any
 
 # Spark's JVM runs for less than a minute here: its second compiler would cost more than it gains.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Shows that a folder was made by this demo, so that it may be removed. The Makefile has the name, too.
+MARK = ".made-by-make-demo"
 SHOP = Path(__file__).resolve().parents[1] / "examples" / "shop"
 
 
@@ -152,23 +155,37 @@ STEPS = [*SAMPLE, *SPARK]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Show the story on a fresh lake.")
-    parser.add_argument("folder", nargs="?", default="demo-lake", help="the folder; its content is removed")
+    parser.add_argument("folder", nargs="?", default="demo-lake", help="a folder that is new or made by this demo")
     parser.add_argument("--orders", type=int, default=1_000_000)
     given = parser.parse_args()
 
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
     began = time.perf_counter()
-    tell(Path(given.folder).absolute(), orders=given.orders)
+    folder = choose_folder(Path(given.folder))
+    tell(folder.absolute(), orders=given.orders)
     print(f"\nThat took {time.perf_counter() - began:.0f} seconds. Now try it yourself:")
-    print(f"\n    cd {given.folder} && source ../.venv/bin/activate && anabranch status")
+    print(f"\n    cd {folder} && source {os.path.relpath(sys.prefix, folder)}/bin/activate && anabranch status")
+
+
+def choose_folder(wanted: Path) -> Path:
+    """Return the folder for the lake, which is then new or empty. A folder that this demo did not make is kept."""
+    for number in itertools.count(1):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        if (folder / MARK).is_file():
+            shutil.rmtree(folder)
+            print(f"Removed {folder}, which this demo made before.")
+            return folder
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+            return folder
+        print(f"Kept {folder}: this demo did not make it.")
+    raise AssertionError("the loop above does not end")
 
 
 def tell(folder: Path, *, orders: int) -> None:
-    """Run all steps in a folder. Its content is removed first."""
+    """Run all steps in a new or empty folder."""
     import anabranch as ab
 
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as files, contextlib.chdir(folder):
         variables = {
             "FILES": files,
@@ -185,6 +202,8 @@ def tell(folder: Path, *, orders: int) -> None:
                         _run_shell(command, variables)
                 case Code():
                     _run_code(step, names)
+            # After the first step, which needs an empty folder.
+            Path(MARK).touch()
 
 
 def _run_shell(command: str, variables: dict[str, str]) -> None:

@@ -38,7 +38,9 @@ FILES = {
 
 # Python, and the text of the error that it raises. FOLDER is the folder of the lake, ID an id.
 IN_PYTHON = {
-    'ab.open("lakes")': "there is no repository at 'FOLDER/lakes'; create one there first, or check the path",
+    'ab.open("lakes")': (
+        "there is no repository at 'FOLDER/lakes'; check the path, or create one with `init('FOLDER/lakes')`"
+    ),
     'ab.open("lake", branch="slae")': (
         "there is no branch 'slae'; did you mean 'sale'? the branches are 'main', 'preview', 'sale'"
     ),
@@ -54,7 +56,7 @@ IN_PYTHON = {
         "ref 'main@{yesterday}' contains the invalid time 'yesterday'; write it like '2026-11-15' or "
         "'2026-11-15T10:00:00Z'"
     ),
-    'repo.snapshot_of("main~99")': "main~99 goes back before the first commit; go back less far",
+    'repo.snapshot_of("main~99")': "main~99 goes back before the first commit; go back at most 8 commits",
     'repo.snapshot_of("v1.0")["shop.reviews"]': (
         "there is no table 'shop.reviews' in commit ID; list the tables with `tables()`"
     ),
@@ -68,7 +70,7 @@ IN_PYTHON = {
         "customer_id, product_id, quantity, amount, status, ordered_at; write text in single quotes: 'open'"
     ),
     'repo["shop.orders"].to_arrow(where="amount > \'ten\'")': (
-        "the filter \"amount > 'ten'\" does not work here: the text 'ten' is not of the type Decimal128(10, 2); "
+        "the filter \"amount > 'ten'\" does not work here: the text 'ten' is not of the type decimal(10, 2); "
         "text is not compared with other types: write a value of the column's type"
     ),
     'repo.sql("SELECT amont FROM shop.orders")': (
@@ -123,20 +125,19 @@ IN_PYTHON = {
         "expression 3 is not text; write SQL in a string, such as '3'"
     ),
     'repo.update("shop.products", {"price": "price * 1.1"}, "id = 1")': (
-        "expression 'price * 1.1' does not work: the number 1.1 is not of the type Decimal128(10, 2); write the "
+        "expression 'price * 1.1' does not work: the number 1.1 is not of the type decimal(10, 2); write the "
         "number as a decimal: CAST('1.1' AS DECIMAL(10, 2))"
     ),
     'repo["shop.orders"].to_arrow(where="amount > 10.125")': (
-        "the filter 'amount > 10.125' does not work here: the number 10.125 is not of the type Decimal128(10, 2); "
+        "the filter 'amount > 10.125' does not work here: the number 10.125 is not of the type decimal(10, 2); "
         "write the number as a decimal: CAST('10.125' AS DECIMAL(11, 3))"
     ),
     'repo["shop.orders"].to_arrow(where="id = 1.5")': (
-        "the filter 'id = 1.5' does not work here: the number 1.5 is not of the type Int64; write a value of the "
+        "the filter 'id = 1.5' does not work here: the number 1.5 is not of the type int64; write a value of the "
         "column's type, or cast the column: CAST(column AS DOUBLE)"
     ),
     'repo.upsert("shop.products", [{"id": 1, "price": 2.5}])': (
-        "cannot convert 2.5 to decimal128(10, 2) (column 'price', row 0); pass a decimal.Decimal, such as "
-        "Decimal('2.5')"
+        "cannot convert 2.5 to decimal(10, 2) (column 'price', row 0); pass a decimal.Decimal, such as Decimal('2.5')"
     ),
     'repo.sql("SELECT * FROM shop.orders WHERE id = ?")': (
         "the SQL does not work: Invalid Input Error: Values were not provided for the following prepared statement "
@@ -271,7 +272,7 @@ ON_THE_COMMAND_LINE = {
         "did you mean 'sale'? see 'anabranch branch list', 'anabranch tag list' and 'anabranch log'",
     ),
     "merge sale --resolve price": (
-        "--resolve number 1 is not of the form KEY=VALUE",
+        "--resolve 'price' is not of the form WHAT=HOW",
         "write it like --resolve price=max",
     ),
     "merge sale --resolve price=maximum": (
@@ -323,7 +324,7 @@ ON_THE_COMMAND_LINE = {
         "did you mean 'amount'? the columns are id, customer_id, product_id, quantity, amount, status, ordered_at",
     ),
     "cat shop.orders --where 'amount > 10.5'": (
-        "the filter 'amount > 10.5' does not work here: the number 10.5 is not of the type Decimal128(10, 2)",
+        "the filter 'amount > 10.5' does not work here: the number 10.5 is not of the type decimal(10, 2)",
         "write the number as a decimal: CAST('10.5' AS DECIMAL(10, 2))",
     ),
     "cat shop.orders --where 'status = open'": (
@@ -416,7 +417,7 @@ ON_THE_COMMAND_LINE = {
         "make a branch from it with 'anabranch switch -c NAME --from main~1', or read it with --ref main~1",
     ),
     "table create shop.new id name": (
-        "column number 1 is not of the form COLUMN=TYPE",
+        "column 'id' is not of the form COLUMN=TYPE",
         "write it like id=int64",
     ),
     "ls": (
@@ -461,7 +462,7 @@ ON_THE_COMMAND_LINE = {
         "change these rows with --mode upsert, or remove them from the data",
     ),
     "row update shop.products --set name --where true": (
-        "--set number 1 is not of the form COLUMN=SQL",
+        "--set 'name' is not of the form COLUMN=SQL",
         "write it like --set 'price=price * 2'",
     ),
     "row update shop.products --set 'price=1, name=2' --where 'id = 1'": (
@@ -498,6 +499,52 @@ ON_THE_COMMAND_LINE = {
     "run show 01M7": (
         "run id '01M7' is not valid",
         "copy the 26 characters that the list of runs shows",
+    ),
+    "undo --steps x": ("invalid value for '--steps': 'x' should be a valid integer", "see 'anabranch undo --help'"),
+    "undo --steps 0": (
+        "invalid value for '--steps': '0' should be greater than or equal to 1",
+        "see 'anabranch undo --help'",
+    ),
+    "--repo lake log --limit 3": (
+        "there is no option --repo",
+        "options come after the command: 'anabranch log --limit 3 --repo lake'",
+    ),
+    "--nothing": ("no such option: --nothing", "see 'anabranch --help'"),
+    "log HEAD": (
+        "there is no branch, tag or commit 'HEAD'",
+        "write the name of a branch, such as main or main~1; without a ref, the current branch counts",
+    ),
+    "cat shop.orders --ref HEAD~1": (
+        "there is no branch, tag or commit 'HEAD'",
+        "write the name of a branch, such as main or main~1; without a ref, the current branch counts",
+    ),
+    "show main~99": ("main~99 goes back before the first commit", "go back at most 8 commits"),
+    "cat shop.orders --where 'id = '": (
+        "the filter 'id = ' does not work here: Expected: an expression, found: the end or ')'",
+        "correct it: write an SQL expression over the columns, with text in single quotes",
+    ),
+    "row delete shop.orders --where 'id = 1 LIMIT 1'": (
+        "expression 'id = 1 LIMIT 1' does not work: Expected: an operator or the end, found: LIMIT",
+        "correct it: write an SQL expression over the columns, with text in single quotes",
+    ),
+    'cat shop.products --where "name = \'x"': (
+        'the filter "name = \'x" does not work here: Unterminated string literal',
+        "correct it: write an SQL expression over the columns, with text in single quotes",
+    ),
+    "cat shop.products --where 'name = 1'": (
+        "the filter 'name = 1' does not work here: the number 1 is not of the type string",
+        "correct it: write an SQL expression over the columns, with text in single quotes",
+    ),
+    "cat shop.products --where \"id = DATE 'x'\"": (
+        "the filter \"id = DATE 'x'\" does not work here: Cast error: Cannot cast string 'x' to value of date32 type",
+        "correct it: write an SQL expression over the columns, with text in single quotes",
+    ),
+    "cat shop.products --where 'CAST(id AS foo) = 1'": (
+        "the filter 'CAST(id AS foo) = 1' does not work here: Unsupported data type: foo. Supported types:"
+        ' ["int [unsigned]", "tinyint [unsigned]", "smallint [unsigned]", "bigint [unsigned]", "float", "double",'
+        ' "string", "binary", "date", "timestamp(precision)", "datetime(precision)", "decimal(precision,scale)",'
+        ' "boolean"]',
+        "correct it: write an SQL expression over the columns, with text in single quotes",
     ),
     "init lake": (
         "a repository already exists at 'FOLDER/lake'",
@@ -574,7 +621,8 @@ def test_a_folder_without_a_repository(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     assert invoke("status").err == (
         f"error: the folder '{tmp_path}' has no repository, and none is named\n"
-        "hint: make one with 'anabranch init' or 'anabranch demo', or name one with --repo or ANABRANCH_REPO\n"
+        "hint: use an existing one with 'anabranch switch main --repo PATH' (or name it with --repo or ANABRANCH_REPO);"
+        " create one with 'anabranch init PATH' or 'anabranch demo'\n"
     )
 
 

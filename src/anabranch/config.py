@@ -1,8 +1,8 @@
 """What a command works with: from its options, else the environment, else what the folder remembers.
 
-A folder remembers its repository and branch in a small file, found from any folder below it. `anabranch config` writes
-further settings to a file beside it, or to a file of the user. No file holds credentials: those are storage options,
-which are given with each command or in the environment.
+A folder remembers its repository and branch in a small file, found from any folder below it. The folder of a repository
+needs no such file. `anabranch config` writes further settings to a file beside it, or to a file of the user. No file
+holds credentials: those are storage options, which are given with each command or in the environment.
 """
 
 import getpass
@@ -29,6 +29,7 @@ BRANCH_VARIABLE = "ANABRANCH_BRANCH"
 ACTOR_VARIABLE = "ANABRANCH_ACTOR"
 MEMORY_FILE = ".anabranch.json"
 CONFIG_FILE = ".anabranch.config.json"
+_REPOSITORY_FILE = "_repo.json"  # in the folder of each repository
 _STORAGE = "storage."
 
 # A file with a larger number is refused: this version would ignore the fields that it does not know.
@@ -89,8 +90,8 @@ def load_settings(
     if location is None:
         raise RepositoryNotFoundError(
             f"the folder {str(here)!r} has no repository, and none is named",
-            hint="make one with 'anabranch init' or 'anabranch demo', or name one with --repo or"
-            f" {REPOSITORY_VARIABLE}",
+            hint="use an existing one with 'anabranch switch main --repo PATH' (or name it with --repo or"
+            f" {REPOSITORY_VARIABLE}); create one with 'anabranch init PATH' or 'anabranch demo'",
         )
     location = _normalise(location)
     # A branch is remembered together with its repository, and means nothing in another.
@@ -131,7 +132,8 @@ def new_repository_settings(
 
 
 def find_memory(folder: Path) -> Memory | None:
-    """Return what the folder, or the nearest one above it that has a memory file, remembers."""
+    """Return what the folder remembers, or the nearest one above it. The folder of a repository remembers itself."""
+    around = None
     for location in (folder, *folder.parents):
         file = location / MEMORY_FILE
         try:
@@ -139,8 +141,12 @@ def find_memory(folder: Path) -> Memory | None:
         except ValueError as err:
             raise _damaged(file) from err
         if fields is not None:
-            return _decode(file, fields)
-    return None
+            memory = _decode(file, fields)
+            # A folder above may remember a branch of the same repository.
+            return memory if around is None or memory.repository == around.repository else around
+        if around is None and (location / _REPOSITORY_FILE).is_file():
+            around = Memory(file=file, repository=_normalise(str(location)), branch=MAIN)
+    return around
 
 
 def _read(file: Path) -> dict[str, Any] | None:

@@ -57,6 +57,7 @@ METHODS: Mapping[str, Words] = {
     "doctor": Words("doctor", page="Storage"),
     "gc": Words("gc", page="Storage", sql="CALL gc"),
     "index": Words("index", sql="CALL index"),
+    "init": Words("init"),
     "iter_graph": Words("log --graph", page="Graph"),
     "list_commits": Words("log", route="GET .../commits", page="Graph", sql="SELECT * FROM bucket.table.history"),
     "load": Words("load", route="POST .../import", page="Load a file", sql="CALL load"),

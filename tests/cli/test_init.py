@@ -93,4 +93,4 @@ def test_real_processes_share_the_memory_of_a_folder_and_those_below_it(folder: 
     assert json.loads(answer.stdout)["repository"] == str(folder / "lake")
     external = in_a_process("status", cwd=folder.parent)
     assert (external.returncode, external.stdout) == (3, "")
-    assert "hint: make one with 'anabranch init'" in external.stderr
+    assert "create one with 'anabranch init PATH'" in external.stderr

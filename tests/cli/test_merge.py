@@ -79,7 +79,9 @@ def test_a_branch_that_had_not_moved_takes_all_and_then_has_it(cli: Run, lake: a
     assert answer.out.splitlines()[0] == (f"merged later into main as {short(lake, 'main')} (fast-forward)")
     assert (5, "bread", 3.0) in rows_of(lake, "main")
     before = heads(lake)
-    assert cli("merge", "later").out == "main is up to date with later\n"
+    other = "for the other direction, use 'anabranch merge main --into later'"
+    assert cli("merge", "later").out == f"main is up to date with later; {other}\n"
+    assert cli("merge", "main").out == "main is up to date with main\n"
     document = cli("merge", "later", "--json").document
     assert (document["outcome"], document["commit"], document["tables"]) == ("already_up_to_date", None, [])
     assert heads(lake) == before
@@ -171,7 +173,7 @@ def test_strategies_and_resolvers_decide(cli: Run, contested: ab.Repository) -> 
 REFUSED = [
     (["dev", "--strategy", "mine"], "invalid_input", 2, "'mine'"),
     (["dev", "--resolve", "price=best"], "invalid_input", 2, "'best'"),
-    (["dev", "--resolve", "price"], "invalid_input", 2, "--resolve number 1"),
+    (["dev", "--resolve", "price"], "invalid_input", 2, "--resolve 'price' is not of the form WHAT=HOW"),
     (["dev", "--resolve", "price=max", "--resolve", "price=min"], "invalid_input", 2, "'price' twice"),
     (["dev", "--resolve", f"{ORDERS}=max"], "invalid_input", 2, f"'{ORDERS}'"),
     (["dev", "--resolve", "price=latest_by(day)"], "invalid_input", 2, "latest_by(day)"),

@@ -70,7 +70,7 @@ def test_nothing_that_matches_makes_no_commit(cli: Run, lake: ab.Repository) -> 
         (["insert", ORDERS, "7"], "7 is not a JSON object"),
         (["insert", ORDERS, '{"idd": 1}'], f"table '{ORDERS}' has no column 'idd'"),
         (["insert", ORDERS, '{"id": "x"}'], "cannot convert 'x' to int64 (column 'id')"),
-        (["update", ORDERS, "--set", "price", "--where", "true"], "--set number 1 is not of the form COLUMN=SQL"),
+        (["update", ORDERS, "--set", "price", "--where", "true"], "--set 'price' is not of the form COLUMN=SQL"),
     ],
 )
 def test_wrong_input_changes_nothing(cli: Run, lake: ab.Repository, args: list[str], problem: str) -> None:

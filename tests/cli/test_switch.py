@@ -142,3 +142,32 @@ def test_missing_repository_of_the_variable_names_the_variable(
     assert f"there is no repository at {missing!r}, which ANABRANCH_REPO names" in answer.err
     option = cli(*command, "--repo", missing, env={"ANABRANCH_REPO": lake.uri})
     assert "ANABRANCH_REPO" not in option.err
+
+
+def test_inside_the_folder_of_a_repository_commands_work_with_it(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("demo", "shop")
+    below = folder / "shop" / "lake" / "tables" / "shop"
+    (folder / "shop" / ".anabranch.json").unlink()
+    for inside in (folder / "shop" / "lake", below):
+        monkeypatch.chdir(inside)
+        assert run("status", "--json").document["repository"] == str(folder / "shop" / "lake")
+    assert "worked with" not in run("switch", "sale").out
+    monkeypatch.chdir(folder / "shop" / "lake")
+    assert run("status", "--json").document["branch"] == "sale", "it is remembered for the whole repository"
+    assert run("init").err.startswith("error: this folder works with the repository")
+
+
+def test_the_nearest_repository_counts_with_the_branch_that_a_folder_above_remembers(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("init", "inner")
+    run("switch", "-c", "dev")
+    monkeypatch.chdir(folder / "inner")
+    assert run("status", "--json").document["branch"] == "dev", "of the same repository"
+    monkeypatch.chdir(folder)
+    run("init", "outer")
+    monkeypatch.chdir(folder / "inner")
+    found = run("status", "--json").document
+    assert (found["repository"], found["branch"]) == (str(folder / "inner"), "main")

@@ -1,6 +1,9 @@
 """`anabranch table`."""
 
+from pathlib import Path
+
 import lance
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
@@ -40,7 +43,7 @@ def test_a_table_is_shown_with_its_columns_and_location(cli: Run, lake: ab.Repos
     assert shown["schema"] == [
         {"name": "id", "type": "int64", "nullable": True},
         {"name": "item", "type": "string", "nullable": True},
-        {"name": "price", "type": "double", "nullable": True},
+        {"name": "price", "type": "float64", "nullable": True},
     ]
     assert listed["tables"] == [{key: shown[key] for key in listed["tables"][0]}]
     assert shown["commit_id"] == listed["commit_id"]
@@ -122,3 +125,25 @@ def test_tables_are_created_renamed_and_dropped(cli: Run, lake: ab.Repository) -
     assert renamed not in lake.tables("main")
     assert lake.list_commits("main", limit=1)[0].message == "Tidy"
     assert cli("table", "drop", renamed, "--json").error["code"] == "table_not_found"
+
+
+def test_types_are_spelled_alike_everywhere(run: Run, folder: Path) -> None:
+    run("init", "shop")
+    kinds = {"id": "int64", "price": "decimal(10, 2)", "share": "float64", "day": "date32", "v": "vector(2)"}
+    typed = [f"{name}={kind}" for name, kind in kinds.items()]
+    run("table", "create", "s.t", *typed, "--primary-key", "id")
+    run("switch", "-c", "dev")
+    repo = ab.open(folder / "shop")
+    with repo.transaction("dev") as tx:
+        tx.add_columns("s.t", pa.schema([("cost", pa.decimal128(8, 1))]))
+
+    shown = run("table", "show", "s.t", "--ref", "main", "--json").document
+    assert {one["name"]: one["type"] for one in shown["schema"]} == kinds
+    dataset = run("dataset", "show", "shop/tables/s/t.lance", "--json").document
+    assert {one["name"]: one["type"] for one in dataset["schema"]} == kinds
+    applied = run("schema", "show", "--ref", "main", "--json").document["tables"]["s"]["t"]["columns"]
+    assert {name: kind.removesuffix(" not null") for name, kind in applied.items()} == kinds
+    assert "decimal(8, 1)" in run("diff", "main", "dev").out
+    assert "decimal(10, 2)" in repo["s.t"]._repr_html_()
+    refused = run("row", "update", "s.t", "--set", "share='x'", "--where", "true")
+    assert "column 'share' was expected to be float64 and was found to be string" in refused.err

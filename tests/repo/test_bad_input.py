@@ -11,6 +11,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import testing
+from anabranch.column_types import show_type
 from anabranch.errors import (
     AnabranchError,
     BranchNotFoundError,
@@ -302,7 +303,7 @@ def test_rows_that_do_not_fit_are_refused_with_column_expected_and_found(lake: a
     extra = pa.table({"id": [9], "v": ["y"], "more": [1.5]})
     for how in ("append", "upsert"):
         refuse(lake, write(how, text), SchemaMismatchError, "'id'", "int64", "string")
-        refuse(lake, write(how, extra), SchemaMismatchError, "'more'", "double", "'id', 'v'")
+        refuse(lake, write(how, extra), SchemaMismatchError, "'more'", "float64", "'id', 'v'")
     no_key = pa.table({"v": ["y"]})
     refuse(lake, lambda tx: tx.append(ORDERS, no_key), SchemaMismatchError, "no key column 'id'")
     refuse(lake, lambda tx: tx.upsert(ORDERS, no_key), SchemaMismatchError, "no key column 'id'")
@@ -335,10 +336,10 @@ def test_bad_schemas_of_new_tables_are_refused(lake: ab.Repository) -> None:
     refuse(lake, create(SCHEMA, primary_key="id"), InvalidInputError, "'id'", "['id']")
     refuse(lake, create(SCHEMA, primary_key=["id", "id"]), InvalidInputError, "twice")
     floats = pa.schema([("id", pa.float64())])
-    refuse(lake, create(floats, primary_key=["id"]), InvalidInputError, "'id'", "double", "cannot be a key")
+    refuse(lake, create(floats, primary_key=["id"]), InvalidInputError, "'id'", "float64", "cannot be a key")
     for kind in (pa.null(), pa.uuid(), pa.dictionary(pa.int8(), pa.string())):
         odd = pa.schema([("id", kind)])
-        refuse(lake, create(odd, primary_key=["id"]), InvalidInputError, "'id'", str(kind), "cannot be a key")
+        refuse(lake, create(odd, primary_key=["id"]), InvalidInputError, "'id'", show_type(kind), "cannot be a key")
     assert not [path for path in objects(lake, "tables") if "s/new" in path]
 
 
@@ -383,7 +384,7 @@ def test_a_refused_operation_is_one_of_several_and_none_is_kept(lake: ab.Reposit
 
 
 def test_a_path_without_a_repository_is_refused(location: Location) -> None:
-    with pytest.raises(RepositoryNotFoundError, match=r"nowhere'; create one there first"):
+    with pytest.raises(RepositoryNotFoundError, match="nowhere'; check the path, or create one with "):
         ab.open(location / "nowhere", storage_options=location.storage_options)
 
 

@@ -362,3 +362,15 @@ def test_data_in_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("no folder")
     with pytest.raises(InvalidPathError, match="cannot be created"):
         open_service(Settings(data=tmp_path / "data"))
+
+
+def test_start_warns_of_a_missing_token_and_of_other_machines(tmp_path: Path) -> None:
+    with process(tmp_path / "data", "--host", "0.0.0.0") as (started, _):  # noqa: S104 - the address that it warns of
+        assert started.stdout is not None
+        notes = [started.stdout.readline() for _ in range(3)]
+    assert notes[0] == "note: there is no token yet, so no client can sign in; stop it, and start it with --init\n"
+    assert notes[2] == "note: other machines can connect, and HTTP sends tokens as plain text; use a proxy with TLS\n"
+    with process(tmp_path / "data", "--init") as (started, url):
+        assert started.stdout is not None
+        assert started.stdout.readline().startswith("token: ab_")
+        assert started.stdout.readline() == f"serving {tmp_path / 'data'} at {url}\n"

@@ -12,8 +12,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 
 def test_the_tour_works_as_written(tmp_path: Path, served: Running) -> None:
     (tour,) = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    script = f"shopt -s expand_aliases; set -euo pipefail\n{tour.replace('123', 'tour')}"
-    environment = {"SERVER": served.url, "TOKEN": served.secret, "PATH": SHELL_PATH}
+    pasted = tour.replace("123", "tour").replace("http://127.0.0.1:8000", served.url).replace("ab_…", served.secret)
+    script = f"shopt -s expand_aliases; set -euo pipefail\n{pasted}"
+    environment = {"PATH": SHELL_PATH}
     ran = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

@@ -142,12 +142,12 @@ def test_columns_that_take_no_nulls_stay_so(spark: SparkSession, lake: ab.Reposi
     [
         ("'x' AS int32", "column 'int32' was expected to be int32 and was found to be string"),
         slow("1L AS string", "column 'string' was expected to be string and was found to be int64"),
-        slow("1.5D AS float32", "column 'float32' was expected to be float and was found to be double"),
+        slow("1.5D AS float32", "column 'float32' was expected to be float32 and was found to be float64"),
         slow("true AS int8", "column 'int8' was expected to be int8 and was found to be bool"),
-        slow("'2020-01-01' AS date32", "column 'date32' was expected to be date32[day] and was found to be string"),
+        slow("'2020-01-01' AS date32", "column 'date32' was expected to be date32 and was found to be string"),
         slow(
             "array('a') AS list",
-            "column 'list' was expected to be list<item: uint8> and was found to be list<item: string>",
+            "column 'list' was expected to be list<uint8> and was found to be list<string>",
         ),
         ("named_struct('a', 1) AS struct", "column 'struct' was expected to be struct<a: uint64"),
         slow("parse_json('1') AS string", "column 'string' is variant, which no table can hold"),

@@ -59,7 +59,7 @@ class _SharedOptions:
         "--repo",
         "URI",
         "Repository: a folder, or an s3://, gs:// or az:// address. Default: the variable ANABRANCH_REPO, then the"
-        " repository that 'init' or 'switch' set for the current folder.",
+        " repository that 'init' or 'switch' set for the current folder, or whose folder you are in.",
     )
     actor: str | None = option(
         "--actor",
@@ -223,7 +223,14 @@ class _PlainValues:
             return found
         # Typer makes its own conversion only if this is None.
         self._parameter._runtime_param = None
-        return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        try:
+            return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        except typer.BadParameter as err:
+            # Without the second clause, which describes the parser.
+            err.message = err.message.partition(",")[0].replace("Input", repr(value))
+            raise
+        finally:
+            self._parameter._runtime_param = self
 
 
 def _convert(value: Any, parameter: Any) -> Any:

@@ -115,6 +115,10 @@ def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | N
     hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option))
     if hint is None and option in ("--branch", "-b") and "--ref" in known:
         hint = "use --ref {value}"
+    if context.parent is None:
+        first = next((at for at, word in enumerate(words) if word in context.command.commands), 0)
+        typed = " ".join(map(shell_text, [*words[first:], *words[:first]]))
+        return f"options come after the command: 'anabranch {typed}'" if first else None
     if hint is None:
         return None
     value, rest = _split_option(option, words)

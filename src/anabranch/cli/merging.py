@@ -62,7 +62,7 @@ class Resolving:
         """Return the arguments of `conflicts`."""
         return {
             "strategy": self.strategy,
-            "resolvers": parse_pairs(self.resolve, option="--resolve", example="price=max"),
+            "resolvers": parse_pairs(self.resolve, option="--resolve", form="WHAT=HOW", example="price=max"),
             "resolutions": _read_resolutions(self.resolutions),
         }
 

@@ -107,15 +107,16 @@ def parse_names(text: str | None) -> list[str] | None:
 def parse_pairs(
     texts: Sequence[str] | None, *, option: str, form: str = "KEY=VALUE", example: str | None = None
 ) -> dict[str, str]:
-    """Parse KEY=VALUE texts. A value may contain '='. Errors do not repeat a text, since it may be a secret."""
+    """Parse KEY=VALUE texts. A value may contain '='. An error repeats a text only if it cannot be a secret."""
     pairs: dict[str, str] = {}
     for number, text in enumerate(texts or (), start=1):
         key, separator, value = text.partition("=")
         if not separator or not key:
             # Not an option but an argument: its name is not written.
             name = f"{option} " if option.startswith("--") else ""
+            shown = f"number {number}" if form == "KEY=VALUE" else repr(text)
             raise InvalidInputError(
-                f"{option} number {number} is not of the form {form}", hint=f"write it like {name}{example or form}"
+                f"{option} {shown} is not of the form {form}", hint=f"write it like {name}{example or form}"
             )
         if key in pairs:
             raise InvalidInputError(f"{option} gives {key!r} twice", hint="leave one out")

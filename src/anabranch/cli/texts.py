@@ -250,7 +250,9 @@ def size_text(snapshot: "Snapshot") -> str:
 
 def list_columns(schema: Any) -> list[dict[str, object]]:
     """Return the columns of an Arrow schema for a document."""
-    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]
+    from anabranch.column_types import show_type  # loads Arrow
+
+    return [{"name": field.name, "type": show_type(field.type), "nullable": field.nullable} for field in schema]
 
 
 def schema_table(columns: Sequence[Mapping[str, object]]) -> Table:

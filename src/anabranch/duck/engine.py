@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from anabranch.column_types import show_type
 from anabranch.duck.sources import Source, find_sources
 from anabranch.duck.statement import Statement, parse_statement, quoted
 from anabranch.errors import (
@@ -146,8 +147,8 @@ class Session:
             self.connection.cursor().register("column", pa.schema([field]).empty_table())
         except duckdb.NotImplementedException:
             raise SchemaMismatchError(
-                f"column '{field.name}' of table '{source.schema}.{source.table}' is of type {field.type}, which SQL "
-                "does not know",
+                f"column '{field.name}' of table '{source.schema}.{source.table}' is of type "
+                f"{show_type(field.type)}, which SQL does not know",
                 hint="read the table without SQL, or change the type",
             ) from None
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from anabranch.column_types import show_type
 from anabranch.errors import DamagedFileError, SchemaMismatchError
 from anabranch.files.formats import CsvOptions
 from anabranch.files.records import (
@@ -295,5 +296,5 @@ def _reason(message: str, names: tuple[str, ...], schema: pa.Schema) -> str:
     name = names[int(found[1])]
     invalid = _INVALID.search(found[2])
     if invalid is not None:
-        return f"cannot convert {invalid[1]!r} to {schema.field(name).type} (column {name!r})"
+        return f"cannot convert {invalid[1]!r} to {show_type(schema.field(name).type)} (column {name!r})"
     return f"column {name!r}: {found[2]}"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
+from anabranch.column_types import show_type
 from anabranch.errors import DamagedFileError, InvalidInputError, SchemaMismatchError
 from anabranch.files.records import (
     Block,
@@ -190,7 +191,7 @@ def _cast(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     except pa.ArrowNotImplementedError as err:
         raise _no_form(err) from None
     except ValueError as err:
-        raise Refusal(f"column {field.name!r} takes {field.type}: {str(err).replace(_DAY, '')}") from None
+        raise Refusal(f"column {field.name!r} takes {show_type(field.type)}: {str(err).replace(_DAY, '')}") from None
 
 
 def _no_form(err: pa.ArrowNotImplementedError) -> SchemaMismatchError:

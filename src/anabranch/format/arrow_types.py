@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.column_types import show_type
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
 from anabranch.json_values import duration_text
@@ -307,7 +308,8 @@ def _read_column(name: str, values: Any, kind: pa.DataType | None, fits: Fits) -
     # Arrow turns a number that is too large for the narrower type into infinity.
     if pa.types.is_floating(kind) and pc.sum(pc.is_inf(made)) != pc.sum(pc.is_inf(found)):
         raise SchemaMismatchError(
-            f"a value of column {name!r} is too large for {kind}", hint="correct the value, or change the column's type"
+            f"a value of column {name!r} is too large for {show_type(kind)}",
+            hint="correct the value, or change the column's type",
         )
     return made
 
@@ -386,9 +388,9 @@ def _mismatch(name: str, values: Any, kind: pa.DataType, fits: Fits) -> SchemaMi
             # A float such as 0.1 is not exactly that decimal.
             if isinstance(value, float) and pa.types.is_decimal(kind):
                 hint = f"pass a decimal.Decimal, such as Decimal('{value}')"
-            problem = f"cannot convert {shorten(value)} to {kind} (column {name!r}, row {number})"
+            problem = f"cannot convert {shorten(value)} to {show_type(kind)} (column {name!r}, row {number})"
             return SchemaMismatchError(problem, hint=hint)
-    return SchemaMismatchError(f"cannot convert the values of column {name!r} to {kind}", hint=hint)
+    return SchemaMismatchError(f"cannot convert the values of column {name!r} to {show_type(kind)}", hint=hint)
 
 
 def _first_line(err: BaseException) -> str:

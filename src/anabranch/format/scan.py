@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pds
 
+from anabranch.column_types import show_type
 from anabranch.errors import (
     AnabranchError,
     DamagedFileError,
@@ -141,7 +142,9 @@ def check_nearest(version_ref: VersionRef, column: str, vector: Sequence[float],
     _list(version_ref, [column])
     kind = version_ref.schema.field(column).type
     if not pa.types.is_fixed_size_list(kind):
-        raise InvalidInputError(f"column {column!r} is {kind} and holds no vectors", hint="name a column of vectors")
+        raise InvalidInputError(
+            f"column {column!r} is {show_type(kind)} and holds no vectors", hint="name a column of vectors"
+        )
     if len(vector) != kind.list_size:
         raise InvalidInputError(
             f"the vector has {len(vector)} dimensions, and column {column!r} expects {kind.list_size}",

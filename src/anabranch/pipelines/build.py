@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from anabranch.column_types import show_type
 from anabranch.duck.engine import default_engine
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.staging.incoming import as_reader
@@ -148,7 +149,8 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         return column.cast(field.type)
     except pa.ArrowInvalid as err:
         raise SchemaMismatchError(
-            f"column '{field.name}' has type {column.type}, and a value does not fit into {field.type}: {err}",
+            f"column '{field.name}' has type {show_type(column.type)}, and a value does not fit into "
+            f"{show_type(field.type)}: {err}",
             hint="cast it in the model, or rebuild the table",
         ) from err
 

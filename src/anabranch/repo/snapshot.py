@@ -48,10 +48,12 @@ class Table:
         return f"Table({self.key!r}{commit}, rows={len(self)}{columns})"
 
     def _repr_html_(self) -> str:
-        rows = [
-            (field.name, field.type, "no" if field.nullable else "yes", "yes" if field.name in self.primary_key else "")
-            for field in self._find_schema() or ()
-        ]
+        from anabranch.column_types import show_type  # loads Arrow
+
+        rows = []
+        for field in self._find_schema() or ():
+            is_key = "yes" if field.name in self.primary_key else ""
+            rows.append((field.name, show_type(field.type), "no" if field.nullable else "yes", is_key))
         commit = "" if self._commit_id is None else f" at {self._commit_id}"
         title = f"{self.key}{commit}, {len(self):,} rows"
         return html_table(("column", "type", "not null", "primary key"), rows, title=title)

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from anabranch.column_types import show_type, to_arrow
 from anabranch.errors import InvalidInputError, TableNotFoundError
 from anabranch.format.staging import ColumnChange
 from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import TableEntry
-from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
 from anabranch.server.branch_access import OpenBranch

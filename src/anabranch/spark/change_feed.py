@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from anabranch.column_types import show_type
 from anabranch.errors import InvalidInputError, NotInHistoryError, SchemaMismatchError, TableNotFoundError
 from anabranch.format.splits import Selection, Split, plan_splits, read_split
 from anabranch.repo.history.changes import CommitChanges, TableFeed, change_feed
@@ -322,7 +323,7 @@ def _cast(pinned: PinnedFeed, commit: GraphCommit, values: pa.Array, field: pa.F
     try:
         return pc.cast(values, field.type, safe=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise _too_old(pinned, commit, f"column {field.name!r} was {values.type}") from None
+        raise _too_old(pinned, commit, f"column {field.name!r} was {show_type(values.type)}") from None
 
 
 def _check_columns(pinned: PinnedFeed, commit: GraphCommit, table: Table) -> None:

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
+from anabranch.column_types import show_type
 from anabranch.errors import SchemaMismatchError
 from anabranch.format.arrow_types import common_type
 
@@ -182,7 +183,7 @@ def _is_too_wide(kind: pa.DataType) -> bool:
 
 def _unshown(field: pa.Field) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"column {field.name!r} is {field.type}, which Spark has no type for",
+        f"column {field.name!r} is {show_type(field.type)}, which Spark has no type for",
         hint="leave it out with the option 'columns', or change its type",
     )
 

@@ -200,7 +200,7 @@ def test_update_computes_numbers_into_narrower_columns_if_they_fit(location: Loc
         ({"nope": "1"}, SchemaMismatchError, "no column 'nope'"),
         ({"v": "nope + 1"}, InvalidExpressionError, "'nope \\+ 1'"),
         ({"v": "1.0 LIMIT 5"}, InvalidExpressionError, "LIMIT"),
-        ({"v": "s"}, SchemaMismatchError, "'v' was expected to be double and was found to be string"),
+        ({"v": "s"}, SchemaMismatchError, "'v' was expected to be float64 and was found to be string"),
         ({"id": "cast(null as bigint)"}, SchemaMismatchError, "'id' takes no nulls"),
         ({"v": "1 / (id - 1)"}, InvalidExpressionError, "1 / \\(id - 1\\)"),
         ({}, InvalidInputError, "changes nothing"),

@@ -57,7 +57,7 @@ def test_lines_are_exact_after_skipped_lines_blank_lines_and_line_breaks_in_valu
         (10, "it has 2 values for 3 columns", "3,x"),
         (11, unclosed, '4,"stray,1'),
         (12, "cannot convert 'five' to int64 (column 'id')", "five,q,1"),
-        (15, "cannot convert 'oops' to double (column 'v')", "7,z,oops"),
+        (15, "cannot convert 'oops' to float64 (column 'v')", "7,z,oops"),
         (16, unclosed, '8,"q"x,1'),
         (17, "column 'id' needs a value and has none", ",y,1"),
     ]

@@ -115,7 +115,7 @@ def test_a_parquet_file_of_other_types_is_refused_by_name(
 ) -> None:
     file = tmp_path / "wrong.parquet"
     pq.write_table(TABLE.set_column(2, "amount", pa.array(["x", "y", "z"])), file)
-    with pytest.raises(SchemaMismatchError, match=r"wrong\.parquet': column 'amount' was expected to be double"):
+    with pytest.raises(SchemaMismatchError, match=r"wrong\.parquet': column 'amount' was expected to be float64"):
         lake.load(ORDERS, file, mode="overwrite")
     pq.write_table(TABLE.select(["id"]), file)
     with pytest.raises(SchemaMismatchError, match="lacks 'text', 'amount'"):

@@ -212,7 +212,7 @@ def test_undo_goes_back_to_the_creation_of_a_branch_and_no_further(lake: ab.Repo
 
 def test_undo_of_main_stops_at_its_first_commit(lake: ab.Repository) -> None:
     lake.undo()
-    with nothing_changes(lake), pytest.raises(InvalidInputError, match="has not moved yet"):
+    with nothing_changes(lake), pytest.raises(InvalidInputError, match="there is nothing to undo on branch 'main'"):
         lake.undo()
     lake.redo()
     assert ids(lake) == [1, 2, 3]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.column_types import is_widening, to_arrow
 from anabranch.repo.schema.desired import read_desired
 from anabranch.repo.schema.state import SchemaState
-from anabranch.repo.schema.types import is_widening, to_arrow
 
 # Each type can become each other one of its line, if the values are small.
 LINES = (("int8", "int32", "int64", "float64", "decimal(20, 2)"), ("string", "large_string"))

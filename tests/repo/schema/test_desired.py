@@ -206,7 +206,7 @@ def test_errors_have_the_location_in_the_schema(line: str, problem: str, hint: s
         (table(primary_key=["id", "id"]), "tables.b.t.primary_key: the primary key of 'b.t' names a column twice"),
         (
             table(columns={"id": "float64"}, primary_key=["id"]),
-            "tables.b.t.primary_key: column 'id' of 'b.t' is double",
+            "tables.b.t.primary_key: column 'id' of 'b.t' is float64",
         ),
         (table(indices={"id": "btree"}), "tables.b.t.indices: expected a list, got a mapping"),
         (table(indices=["nope"]), "tables.b.t.indices[0]: there is no column 'nope'"),

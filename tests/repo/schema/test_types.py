@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch.column_types import canonical_type, is_widening, show_type, to_arrow
 from anabranch.errors import InvalidInputError
-from anabranch.repo.schema.types import canonical_type, is_widening, show_type, to_arrow
 
 SPELLINGS = {
     "bool": pa.bool_(),

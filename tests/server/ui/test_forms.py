@@ -1,5 +1,6 @@
 """Forms that a service must not read: too large, without a right to send them, or in another encoding than UTF-8."""
 
+import html
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,22 @@ from tests.server.ui.test_service import csrf_in, signed_in
 # The decoder of 'punycode' takes minutes for one megabyte, in the thread that serves all requests. The others return
 # texts with half characters, which cannot be encoded again.
 _ENCODINGS = ("punycode", "idna", "utf-7", "unicode_escape", "utf-16")
+
+# The path of a page, its status, and a text on it.
+_WRONG_FILTERS = [
+    ("/graph?table=shop.ordrs", 404, "there are no commits for table 'shop.ordrs'"),
+    ("/graph?table=shop.ordrs", 404, "did you mean 'shop.orders'? change or clear a field of the form"),
+    ("/graph?table=shop.orders&actor=bob", 404, "for table 'shop.orders', actor 'bob'"),
+    ("/graph?table=shop.orders&actor=bob", 404, "<bdi>change or clear a field of the form"),
+    ("/graph?page=99", 404, "there are no commits for page '99'"),
+    ("/graph?ref=mian", 404, "did you mean 'main'?"),
+    ("/runs?branch=mian", 404, "there is no branch 'mian'"),
+    ("/runs?branch=fix", 200, "No runs."),
+    ("/reflog?branch=mian", 404, "did you mean 'main'?"),
+    ("/reflog?branch=main&after=1", 200, "No older movements."),
+    ("/?ref=mian", 404, "did you mean 'main'?"),
+    ("/tables/shop.orders?where=id+%3D", 400, "Expected: an expression, found: the end or ')'"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +132,10 @@ def test_refused_load_leaves_no_file(tmp_path: Path) -> None:
         assert answer.status_code == 429, answer.text
         assert list((tmp_path / "files").rglob("*.csv")) == []
         assert [path for path in (tmp_path / "files").rglob("*") if path.is_file()] == []
+
+
+def test_wrong_filters_are_answered_with_a_message(site: LocalSite) -> None:
+    with site.client() as client:
+        for path, status, message in _WRONG_FILTERS:
+            answer = client.get(path)
+            assert (answer.status_code, message in html.unescape(answer.text)) == (status, True), (path, message)

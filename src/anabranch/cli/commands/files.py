@@ -126,7 +126,9 @@ class LoadOptions:
         """Return the arguments of `load`."""
         arguments = dict(vars(self))
         arguments["format"] = arguments.pop("format_")
-        arguments["schema"] = parse_pairs(arguments.pop("types"), option="--type") or None
+        arguments["schema"] = (
+            parse_pairs(arguments.pop("types"), option="--type", form="COLUMN=TYPE", example="price=float64") or None
+        )
         return {**arguments, "primary_key": parse_names(self.primary_key)}
 
 
@@ -181,7 +183,7 @@ def _loaded(repository: "Repository", done: "LoadReport", csv: CsvFormat) -> Ans
 def _notes_of_new(repository: "Repository", done: "LoadReport", commit_id: str, csv: CsvFormat) -> list[str]:
     """Return sentences about a table that a load has created."""
     # Not at the top: a help text needs none of it.
-    from anabranch.repo.schema.types import show_type
+    from anabranch.column_types import show_type
 
     snapshot = repository.snapshot_of(commit_id)
     table = snapshot[done.table]

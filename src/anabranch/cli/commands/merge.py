@@ -111,7 +111,8 @@ def _sentence(done: "MergeResult", *, dry_run: bool) -> str:
     plan = done.plan
     match plan.outcome:
         case MergeOutcome.ALREADY_UP_TO_DATE:
-            return f"{plan.into} is up to date with {plan.source}"
+            other = f"; for the other direction, use 'anabranch merge {plan.into} --into {plan.source}'"
+            return f"{plan.into} is up to date with {plan.source}{other if plan.source != plan.into else ''}"
         case MergeOutcome.FAST_FORWARD:
             also = " (fast-forward)"
         case MergeOutcome.MERGED:

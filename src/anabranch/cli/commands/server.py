@@ -90,6 +90,10 @@ def serve(
     if init:
         document["token"] = create_first_token(service)
         sentences.append(f"token: {document['token']}")
+    elif not service.tokens.list_all():
+        sentences.append("note: there is no token yet, so no client can sign in; stop it, and start it with --init")
     sentences.append(f"serving {settings.data} at {document['url']}")
+    if host not in (_HOST, "localhost", "::1"):
+        sentences.append("note: other machines can connect, and HTTP sends tokens as plain text; use a proxy with TLS")
     here.output.show(Answer(document, *sentences))
     run(create_app(settings, service=service), listening)

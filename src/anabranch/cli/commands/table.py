@@ -79,7 +79,7 @@ def create(
     """Create an empty table, as one commit."""
     import pyarrow as pa
 
-    from anabranch.repo.schema.types import to_arrow
+    from anabranch.column_types import to_arrow
 
     types = parse_pairs(columns, option="column", form="COLUMN=TYPE", example="id=int64")
     schema = pa.schema([(name, to_arrow(text)) for name, text in types.items()])

@@ -10,6 +10,7 @@ import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.column_types import show_type
 from anabranch.errors import InvalidInputError, KeyConflictError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.arrow_types import WITH_BYTES
@@ -179,7 +180,7 @@ def _typed(schema: pa.Schema, name: str, value: Any) -> pa.Scalar:
     # Arrow rounds and cuts some values silently, for example a float to float32. A lookup would then find another row.
     if typed is None or typed.as_py() != value:
         raise InvalidInputError(
-            f"{value!r} is not a value of the key column {name!r}, which is {kind}",
+            f"{value!r} is not a value of the key column {name!r}, which is {show_type(kind)}",
             hint="give one of the column's type",
         )
     return typed

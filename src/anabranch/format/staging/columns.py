@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import lance
 import pyarrow as pa
 
+from anabranch.column_types import show_type
 from anabranch.errors import AnabranchError, InvalidExpressionError, InvalidInputError, SchemaMismatchError
 from anabranch.format.home import VersionRef
 from anabranch.format.staging.expressions import (
@@ -274,7 +275,7 @@ def _check(schema: pa.Schema, name: str, expression: str, planned: pa.DataType) 
     # Text and other times are converted to the column's unit and zone. A number would be a time in 1970.
     if is_time and (pa.types.is_integer(planned) or pa.types.is_floating(planned)):
         raise SchemaMismatchError(
-            f"column {field.name!r} takes {field.type}, and the default is a number",
+            f"column {field.name!r} takes {show_type(field.type)}, and the default is a number",
             hint="write it as a time, such as timestamp '2026-01-31 12:00:00'",
         )
     if not is_time:

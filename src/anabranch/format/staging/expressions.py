@@ -146,8 +146,17 @@ _NUMBER_WITH = re.compile(
     r"Received literal Float64\(([0-9.]+)\) and could not convert to literal of type '(?:Decimal128\((\d+), (\d+)\))?"
 )
 _NOT_COMPARED = re.compile(
-    r'Received literal (?:Utf8|Float64)\("?(.*?)"?\) and could not convert to literal of type \'(.*?)\''
+    r'Received literal (?:Utf8|Float64|Int64)\("?(.*?)"?\) and could not convert to literal of type \'(.*?)\''
 )
+_STATEMENT = re.compile(
+    r"\bError (?:parsing statement|tokenizing statement|optimizing sql filter): .*?"
+    r" \(((?:sql parser|LanceError|Error|Untermin).*)\)"
+)
+_PARTS = re.compile(
+    r"sql parser error: |Error during planning: |Error parsing function: |LanceError\(\w+\): | at Line: \d+, Column.*"
+)
+_LANCE_TYPE = re.compile(r"\b(?:U?Int\d+|Float\d+|Decimal128|Date32|Utf8|Boolean)\b")
+_OUR_TYPES = {"Decimal128": "decimal", "Utf8": "string", "Boolean": "bool"}
 
 
 def to_lance_dialect(expression: str) -> str:
@@ -216,9 +225,20 @@ def complaint_in(error: str) -> str:
     """Return Lance's message about an expression in terms of the user, without internal names."""
     if text := _NOT_COMPARED.search(error):
         what = f"the text '{text[1]}'" if "literal Utf8" in text[0] else f"the number {text[1]}"
-        return f"{what} is not of the type {text[2]}"
+        return f"{what} is not of the type {_with_our_types(text[2])}"
     error = re.sub(r"^dataset '[^']*': |\bInvalid user input: |\bError resolving filter expression .*?\): ", "", error)
-    return error.replace(" SQL in lance", " SQL")
+    # Lance completes an expression to a statement, inside the parentheses of `enclosed`, and quotes that.
+    error = re.sub(r'Custom\(.*? value: "(.*?)".*\), \[\]\)', r"\1", error)
+    error = _PARTS.sub("", _STATEMENT.sub(r"\1", error)).replace(" SQL in lance", " SQL")
+    error = error.replace("Expected: )", "Expected: an operator or the end").replace(
+        "found: )", "found: the end or ')'"
+    )
+    return _with_our_types(error)
+
+
+def _with_our_types(text: str) -> str:
+    """Spell the types of Lance as we do, such as int64."""
+    return _LANCE_TYPE.sub(lambda found: _OUR_TYPES.get(found[0], found[0].lower()), text)
 
 
 def find_unknown_column(

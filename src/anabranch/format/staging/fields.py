@@ -12,6 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 from lance.schema import LanceSchema
 
+from anabranch.column_types import show_type
 from anabranch.errors import DamagedFileError, InvalidInputError, InvalidNameError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.layout.manifest import NO_PARENT
@@ -207,6 +208,6 @@ def check_columns(schema: pa.Schema) -> None:
             LanceSchema.from_pyarrow(pa.schema([field]))
         except ValueError as err:
             raise InvalidInputError(
-                f"column {field.name!r} has type {field.type}, which a table cannot hold",
-                hint="cast it, for example to text or to a decimal128",
+                f"column {field.name!r} has type {show_type(field.type)}, which a table cannot hold",
+                hint="cast it, for example to text or to decimal(38, 10)",
             ) from err

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from anabranch.column_types import show_type
 from anabranch.errors import InvalidInputError, SchemaMismatchError
 from anabranch.format.arguments import unknown_column
 from anabranch.format.arrow_types import find_rows_table, is_blob_type, is_list, shorten, to_blobs
@@ -190,7 +191,7 @@ def _require_known(given: pa.Schema, schema: pa.Schema) -> None:
             raise SchemaMismatchError(f"column {name!r} is given more than once", hint="keep one of them")
         if name not in schema.names:
             raise SchemaMismatchError(
-                f"column {name!r} (found {given.field(name).type}) is not expected: the columns are "
+                f"column {name!r} (found {show_type(given.field(name).type)}) is not expected: the columns are "
                 f"{', '.join(map(repr, schema.names))}",
                 hint=suggest(name, schema.names, "drop it from the data, or add the column to the table first"),
             )
@@ -203,7 +204,7 @@ def _plan_column(given: pa.Schema, field: pa.Field, columns: Sequence[str]) -> C
             return lambda batch: cast_computed(default(batch.num_rows), field)
         if not field.nullable:
             raise SchemaMismatchError(
-                f"column {field.name!r} is expected ({field.type}, not null) and was not found",
+                f"column {field.name!r} is expected ({show_type(field.type)}, not null) and was not found",
                 hint="add it to the data, or make the column nullable first",
             )
         return lambda batch: pa.nulls(batch.num_rows, field.type)
@@ -216,7 +217,7 @@ def _plan_column(given: pa.Schema, field: pa.Field, columns: Sequence[str]) -> C
 
 def _mismatch(field: pa.Field, found: pa.DataType) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"column {field.name!r} was expected to be {field.type} and was found to be {found}",
+        f"column {field.name!r} was expected to be {show_type(field.type)} and was found to be {show_type(found)}",
         hint="cast the data, or change the column's type first",
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.column_types import show_type
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import read_blobs
 from anabranch.format.home import VersionRef
@@ -162,7 +163,8 @@ def _read_given(dataset: lance.LanceDataset, data: Any, keys: Sequence[str]) -> 
         # Arrow can neither join nor group by nested values.
         if pa.types.is_nested(schema.field(name).type):
             raise InvalidInputError(
-                f"column {name!r} is {schema.field(name).type} and cannot be a key", hint="use plain columns as keys"
+                f"column {name!r} is {show_type(schema.field(name).type)} and cannot be a key",
+                hint="use plain columns as keys",
             )
     columns = [name for name in schema.names if name in reader.schema.names]
     given = fit_rows(reader, schema, columns=columns).to_table()

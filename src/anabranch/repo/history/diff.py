@@ -332,12 +332,16 @@ def _all_of(before: Table | None, after: Table | None) -> "Difference":
 
 
 def _iter_column_changes(before: Table, after: Table, pairs: "Sequence[ColumnPair]") -> Iterator[SchemaChange]:
+    from anabranch.column_types import show_type  # loads Arrow
+
     old, new = before.schema, after.schema
     for pair in pairs:
         if pair.older is None and pair.newer is not None:
-            yield SchemaChange(change="added", column=pair.newer, before=None, after=str(new.field(pair.newer).type))
+            added = show_type(new.field(pair.newer).type)
+            yield SchemaChange(change="added", column=pair.newer, before=None, after=added)
         elif pair.newer is None and pair.older is not None:
-            yield SchemaChange(change="removed", column=pair.older, before=str(old.field(pair.older).type), after=None)
+            removed = show_type(old.field(pair.older).type)
+            yield SchemaChange(change="removed", column=pair.older, before=removed, after=None)
         elif pair.older is not None and pair.newer is not None:
             left, right = old.field(pair.older), new.field(pair.newer)
             for change, was, became in (
@@ -346,7 +350,8 @@ def _iter_column_changes(before: Table, after: Table, pairs: "Sequence[ColumnPai
                 ("nullable", left.nullable, right.nullable),
             ):
                 if was != became:
-                    yield SchemaChange(change=change, column=pair.newer, before=str(was), after=str(became))
+                    text = show_type if change == "type" else str
+                    yield SchemaChange(change=change, column=pair.newer, before=text(was), after=text(became))
     # The rename of a key column is not a change of the key.
     names = {pair.older: pair.newer for pair in pairs}
     if tuple(names.get(name) for name in before.primary_key) != after.primary_key:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from anabranch.column_types import show_type, to_arrow
 from anabranch.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from anabranch.files.records import BadRecord
 from anabranch.files.rows import Reading
@@ -22,7 +23,6 @@ from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.repo.history.comparer import Choice
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.runs.engine_access import table_writes
-from anabranch.repo.schema.types import to_arrow
 from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write.staged_table import StagedTable
@@ -259,7 +259,7 @@ def check_types(request: LoadRequest, existing: pa.Schema) -> None:
         found = existing.field(field.name).type
         if found != field.type:
             raise SchemaMismatchError(
-                f"column {field.name!r} of '{request.key}' has type {found}, not {field.type}",
+                f"column {field.name!r} of '{request.key}' has type {show_type(found)}, not {show_type(field.type)}",
                 hint="leave the column out of `schema`, or change its type with `alter_columns()` first",
             )
 

@@ -102,7 +102,8 @@ def check_repository(config: RepoConfig) -> Mark:
     except ObjectNotFoundError:
         refuse_unfinished(config)
         raise RepositoryNotFoundError(
-            f"there is no repository at {config.root!r}", hint="create one there first, or check the path"
+            f"there is no repository at {config.root!r}",
+            hint=f"check the path, or create one with `init({config.root!r})`",
         ) from None
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.column_types import show_type
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import bytes_field, python_values
 from anabranch.format.compare.matching import Mask, differ
@@ -362,4 +363,4 @@ def _value_of(value: Any, field: pa.Field) -> Any:
     try:
         return value_from_json(value, field.type)
     except (pa.ArrowException, TypeError, ValueError) as err:
-        raise ValueError(f"cannot convert {value!r} to {field.type} (column {field.name!r}): {err}") from err
+        raise ValueError(f"cannot convert {value!r} to {show_type(field.type)} (column {field.name!r}): {err}") from err

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.column_types import show_type
 from anabranch.errors import InvalidInputError
 from anabranch.format.compare.matching import Mask
 from anabranch.json_values import value_from_json
@@ -229,7 +230,7 @@ def by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as err:
             raise InvalidInputError(
                 f"the resolver of {name!r} returned a value that does not fit column {cells.column!r}: {err}",
-                hint=f"return {cells.target.type}, None, or NotImplemented to leave the conflict unresolved",
+                hint=f"return {show_type(cells.target.type)}, None, or NotImplemented to leave the conflict unresolved",
             ) from err
         every = pa.concat_arrays([given, cells.base, cells.source, cells.target])
         chosen = [number + len(answers) * (side or 0) for number, side in enumerate(sides)]
@@ -250,7 +251,7 @@ def _errors_of(name: str, cells: Cells) -> Iterator[None]:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as err:
         raise InvalidInputError(
-            f"the resolver {name!r} does not work on column {cells.column!r} of {cells.target.type}: {err}",
+            f"the resolver {name!r} does not work on column {cells.column!r} of {show_type(cells.target.type)}: {err}",
             hint="use another resolver, for example 'source' or 'target'",
         ) from err
 

@@ -212,7 +212,10 @@ def _position_before(repo_store: RepoStore, moved: LogEntry, last: LogEntry) -> 
     if moved.number > 1:
         return _last_moved(repo_store, repo_store.heads.get_numbered(moved.branch, moved.number - 1))
     if str(moved.branch) == MAIN:
-        raise InvalidInputError(f"branch '{moved.branch}' has not moved yet", hint="there is nothing to undo")
+        raise InvalidInputError(
+            f"there is nothing to undo on branch '{moved.branch}'",
+            hint="all its changes are undone already, or it has none; `reflog()` lists them",
+        )
     return replace(last, state=replace(last.state, is_deleted=True), restores=0)
 
 

@@ -113,6 +113,8 @@ def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
         repo_store.heads.get(branch)  # raises, because the branch is deleted
     similar = [*repo_store.heads.names.list_similar(name), *list_similar_tags(repo_store, name)]
     hint = suggest(name, similar, "see `branch_list()`, `tag_list()` and `list_commits()`")
+    if name == "HEAD":
+        hint = "write the name of a branch, such as main or main~1; without a ref, the current branch counts"
     raise BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
 
 
@@ -179,7 +181,10 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
             history = repo_store.commits.iter_history(record)
             commit = next(islice(history, step.count, None), None)
             if commit is None:
-                raise CommitNotFoundError(f"{ref} goes back before the first commit", hint="go back less far")
+                most = sum(1 for _ in repo_store.commits.iter_history(record)) - 1
+                raise CommitNotFoundError(
+                    f"{ref} goes back before the first commit", hint=f"go back at most {most:,} commits"
+                )
             parent: str | None = commit.graph_commit_id
         else:
             # The merged commit belongs to another branch, so that the start does not name it any more.

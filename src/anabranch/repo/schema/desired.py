@@ -11,6 +11,7 @@ from decimal import Decimal
 from itertools import count
 from typing import Any, NoReturn, TypeVar
 
+from anabranch.column_types import canonical_type
 from anabranch.errors import InvalidInputError, InvalidSchemaError, ObjectNotFoundError
 from anabranch.format.arguments import listed_columns
 from anabranch.format.staging import METRICS, IndexKind
@@ -18,7 +19,6 @@ from anabranch.format.staging.fields import check_column_names
 from anabranch.hints import suggest
 from anabranch.ids import TableKey, checked_text
 from anabranch.repo.schema.state import Column, Index, SchemaState, TableSchema, check_index, checkable
-from anabranch.repo.schema.types import canonical_type
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.storage import open_files
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any, ClassVar, Literal, TypeVar
 
+from anabranch.column_types import is_widening
 from anabranch.errors import InvalidInputError, InvalidSchemaError
 from anabranch.format.staging.incoming import require_computable
 from anabranch.ids import TableKey
 from anabranch.repo.schema.state import Column, CurrentTable, Index, SchemaState, TableSchema, satisfies
-from anabranch.repo.schema.types import is_widening
 
 _Name = TypeVar("_Name", TableKey, str)
 _Property = Literal["type", "nullable", "default", "description"]

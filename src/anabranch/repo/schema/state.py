@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from anabranch.column_types import show_type, to_arrow
 from anabranch.errors import CorruptError, InvalidInputError
 from anabranch.format.staging import DEFAULT, DESCRIPTION, IndexKind, VectorOptions, VersionRef, list_indices
 from anabranch.ids import TableKey
-from anabranch.repo.schema.types import show_type, to_arrow
 from anabranch.repo.snapshot import Table
 from anabranch.storage.requests import in_parallel
 

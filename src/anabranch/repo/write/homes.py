@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from anabranch.column_types import show_type
 from anabranch.errors import (
     DamagedFileError,
     DatasetExistsError,
@@ -140,7 +141,7 @@ def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[st
             )
         if not _can_be_key(schema.field(name).type):
             raise InvalidInputError(
-                f"column {name!r} of '{key}' is {schema.field(name).type} and cannot be a key",
+                f"column {name!r} of '{key}' is {show_type(schema.field(name).type)} and cannot be a key",
                 hint="use columns of whole numbers, text, dates or bytes",
             )
     if len(set(primary_key)) != len(primary_key):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from anabranch.errors import AnabranchError, BusyError, NotFoundError, WriteConflictError
+from anabranch.hints import suggest
 from anabranch.ids import MAIN
 from anabranch.repo.history.commit_graph import GraphTarget
 from anabranch.repo.history.diff_drawing import draw_tables
@@ -36,6 +37,12 @@ def show_graph(visit: Visit) -> Shown:
     graph = lake.repository.graph(
         ref or None, limit=_COMMITS, offset=(number - 1) * _COMMITS, table=table or None, actor=actor or None
     )
+    if not graph.commits:
+        given = {"ref": ref, "table": table, "actor": actor, "page": number if number > 1 else ""}
+        wanted = ", ".join(f"{name} '{value}'" for name, value in given.items() if value)
+        known = lake.repository.tables()
+        hint = suggest(table, () if table in known else known, "change or clear a field of the form", by_parts=True)
+        raise NotFoundError(f"there are no commits for {wanted}", hint=hint)
     html = graph.to_html(link=lambda target, name: _link(lake, target, name), names=lake.names)
     view = {
         "ref": ref,
@@ -156,6 +163,8 @@ def show_runs(visit: Visit) -> Shown:
     """List the runs, newest first, of all branches or of one."""
     branch = visit.query("branch")
     found = visit.repository.run_list(branch=branch or None, after=visit.query("after") or None, limit=_RUNS + 1)
+    if branch and not found:
+        visit.repository.branch_get(branch)  # raises for a wrong name
     view = {
         "branch": branch,
         "runs": [RunRow.of(visit, info) for info in found[:_RUNS]],

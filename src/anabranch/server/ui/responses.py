@@ -16,13 +16,13 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import anabranch
+from anabranch.column_types import show_type
 from anabranch.display import draw_cell, html_style, html_time, human_size, one_line, printable, short_id
 from anabranch.drawing import box_style
 from anabranch.errors import TooLargeError
 from anabranch.format.home import is_staged
 from anabranch.hints import Door, words_at
 from anabranch.repo.history.diff_drawing import draw_before_after, draw_change, draw_column_changes, draw_count
-from anabranch.repo.schema.types import show_type
 from anabranch.server.ui.lake import Lake
 from anabranch.server.ui.requests import Session
 

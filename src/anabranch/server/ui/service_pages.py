@@ -320,6 +320,7 @@ class ServiceSite(Site):
         )
         return [
             self.static_route(),
+            PageRoute("/", lambda _: RedirectResponse(f"{UI_PATH}/", 303), method="GET", name="open_ui"),
             PageRoute(_SIGN_IN, self.show_sign_in, method="GET", name="show_sign_in"),
             PageRoute(_SIGN_IN, self.sign_in, method="POST", name="sign_in"),
             *self.routes(service_pages, prefix="/ui"),

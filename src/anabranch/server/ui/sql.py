@@ -33,6 +33,7 @@ from typing import Any, TypeVar, cast
 
 from starlette.responses import Response
 
+from anabranch.column_types import show_type
 from anabranch.display import Cell, cell_of
 from anabranch.errors import (
     AnabranchError,
@@ -45,7 +46,6 @@ from anabranch.errors import (
 )
 from anabranch.files.formats import csv_lines, plain_rows
 from anabranch.repo.repository import Repository
-from anabranch.repo.schema.types import show_type
 from anabranch.server.envelope import status_of
 from anabranch.server.ui.requests import Departure
 from anabranch.server.ui.responses import answer_text, join_limited

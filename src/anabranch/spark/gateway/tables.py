@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
+from anabranch.column_types import show_type
 from anabranch.errors import InvalidExpressionError, InvalidInputError, TableNotFoundError
 from anabranch.format import staging
 from anabranch.format.staging import DEFAULT, DESCRIPTION, ColumnChange, default_expression
@@ -334,7 +335,7 @@ def _default_of(found: Mapping[str, Any], field: pa.Field) -> str:
     text = _constant(literal["value"], field.type)
     if text is None:
         raise InvalidInputError(
-            f"column {field.name!r} is {field.type}, for which there is no default in SQL",
+            f"column {field.name!r} is {show_type(field.type)}, for which there is no default in SQL",
             hint="leave DEFAULT out, and give the values with the rows",
         )
     return text
