@@ -303,7 +303,7 @@ def _iter_text_sizes(path: Path) -> Iterator[int]:
             if lengths:
                 database.execute(f"SELECT {sizes} FROM read_parquet($1)", [str(path)])  # noqa: S608
                 for batch in database.to_arrow_reader(max(1, _VALUES_PER_BATCH // len(lengths))):
-                    size = sum(pc.sum(column).as_py() or 0 for column in batch.columns)
+                    size = pc.sum(pa.chunked_array(batch.columns)).as_py() or 0
                     counted += size
                     yield size
     # DuckDB refuses texts that are not UTF-8, which the load reads. Then Arrow measures all texts.
