@@ -15,7 +15,7 @@ from functools import partial
 
 from anabranch.errors import ObjectNotFoundError, StorageError
 from anabranch.format.bases import check_bases, get_target, has_manifest, label
-from anabranch.format.doctor.findings import store_time
+from anabranch.format.doctor.findings_and_repairs import store_time
 from anabranch.format.home import Home, is_staged, refuse_managed
 from anabranch.format.layout.listing import (
     VERSION_HINT,

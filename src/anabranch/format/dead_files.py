@@ -10,7 +10,6 @@ from enum import StrEnum
 from anabranch.errors import CorruptError, DamagedFileError, NotFoundError
 from anabranch.format.compare.difference import step_back
 from anabranch.format.home import Home, VersionRef, is_staged
-from anabranch.format.layout.files import FilesReader
 from anabranch.format.layout.listing import (
     MANAGED_TAG,
     MANIFESTS,
@@ -25,6 +24,7 @@ from anabranch.format.layout.listing import (
     manifests_of,
     tag_ref_path,
 )
+from anabranch.format.layout.needed_files import FilesReader
 from anabranch.format.refs.refs import BranchInfo, find_branch, list_tags
 from anabranch.storage import in_parallel
 

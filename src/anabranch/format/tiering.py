@@ -30,9 +30,9 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, get_base, get_target, label
 from anabranch.format.home import Home, VersionRef, is_staged
-from anabranch.format.layout.files import FileKind, VersionFiles, resolve_path
 from anabranch.format.layout.listing import VersionKey, layout
 from anabranch.format.layout.manifest import BasePath, put_next_version, without_base
+from anabranch.format.layout.needed_files import FileKind, VersionFiles, resolve_path
 from anabranch.format.retention import CleanupReport, read_record, read_versions
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed

@@ -42,10 +42,10 @@ from anabranch.format.clone.holds import (
     take_hold,
 )
 from anabranch.format.home import Home, VersionRef
-from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.fragment_rows import offsets_in
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
+from anabranch.format.layout.needed_files import FileKind, NeededFile, files_of_version
 from anabranch.format.refs.refs import get_branch, get_tag
 from anabranch.format.staging.fragments import as_new_fragment
 from anabranch.format.staging.manifests import Origin, stage

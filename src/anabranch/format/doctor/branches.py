@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from anabranch.format.doctor.findings import Case, FindingKind, Repair, Repairs
+from anabranch.format.doctor.findings_and_repairs import Case, FindingKind, Repair, Repairs
 from anabranch.format.doctor.inventory import Inventory, label, read_partial_inventory
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import (

@@ -19,7 +19,7 @@ from anabranch.errors import (
     StorageUnavailableError,
 )
 from anabranch.format.doctor.branches import FROM_BACKUP, diagnose_refs, diagnose_trees
-from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, Repairs, examine, unknown_file
+from anabranch.format.doctor.findings_and_repairs import Case, DoctorReport, FindingKind, Repairs, examine, unknown_file
 from anabranch.format.doctor.inventory import (
     Contents,
     Inventory,

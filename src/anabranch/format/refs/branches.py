@@ -30,7 +30,6 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout.files import FileMention, files_of_version
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     LayoutFile,
@@ -44,6 +43,7 @@ from anabranch.format.layout.listing import (
     pending_manifest_of_path,
 )
 from anabranch.format.layout.manifest import read_manifest
+from anabranch.format.layout.needed_files import FileMention, files_of_version
 from anabranch.format.refs.ref_files import RefFile, RefKind, encode_branch, ref_problem
 from anabranch.format.refs.refs import (
     BranchInfo,

@@ -20,8 +20,8 @@ from lance.optimize import Compaction, CompactionTask
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format.bases import bases_of, get_target
 from anabranch.format.home import Home, VersionRef
-from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
 from anabranch.format.layout.manifest import BasePath, inherited_indices, put_next_version, with_own_indices
+from anabranch.format.layout.needed_files import FileKind, files_of_version, resolve_path
 from anabranch.format.staging.indices import rebuild_indices, require_rebuildable
 from anabranch.format.staging.manifests import stage
 from anabranch.format.tiering import DataFileCopier

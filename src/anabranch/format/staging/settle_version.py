@@ -13,8 +13,14 @@ from uuid import uuid4
 
 from anabranch.errors import BranchExistsError, CorruptError, DamagedFileError, VersionNotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, VersionRef, is_staged, new_home_cache
-from anabranch.format.layout.files import FileKind, files_of_fragment, folder_of_index, names_in_index, resolve_path
 from anabranch.format.layout.listing import MANAGED_TAG, tag_ref_path
+from anabranch.format.layout.needed_files import (
+    FileKind,
+    files_of_fragment,
+    folder_of_index,
+    names_in_index,
+    resolve_path,
+)
 from anabranch.format.staging.manifests import (
     ADOPTED,
     MANIFESTS,
