@@ -24,12 +24,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.errors import InvalidInputError
 from anabranch.format import staging
+from anabranch.format.arguments import unknown_table
 from anabranch.format.splits import Selection, Split, plan_splits, read_split, selected_schema
 from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
-from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.io.prepared_table import LoadMode, prepare_table, stage_fragments
 from anabranch.repo.repository import Repository
@@ -57,8 +57,7 @@ def find_version_ref(reading: ReadOptions, repository: Repository) -> VersionRef
     snapshot = EngineAccess(repository).published_snapshot_of(reading.ref)
     key = reading.location.key
     if key not in snapshot:
-        hint = suggest(key, snapshot, "list its tables to see which exist", by_parts=True)
-        raise TableNotFoundError(f"there is no table '{key}' in '{reading.ref}'", hint=hint)
+        raise unknown_table(key, f"in '{reading.ref}'", snapshot, "list its tables to see which exist")
     return snapshot[key].version_ref
 
 
