@@ -77,10 +77,11 @@ def to_arrow(text: str) -> pa.DataType:
 
 def show_type(kind: pa.DataType) -> str:
     """Return the text of a type, in the spelling that `to_arrow` parses."""
-    if kind in _NAMES:
-        return _NAMES[kind]
+    # First, because extension types in Python, such as the blobs of Lance, cannot be hashed.
     if isinstance(kind, pa.BaseExtensionType):
         return f"extension<{kind.extension_name}>"
+    if kind in _NAMES:
+        return _NAMES[kind]
     types = pa.types
     if types.is_decimal(kind):
         # `decimal` alone means 128 bits up to 38 digits and 256 bits above, so only another width needs its name.

@@ -41,7 +41,8 @@ def routes_of(running: Running) -> list[PageRoute]:
     from anabranch.server.ui.service_pages import ServiceSite
 
     assert running.service is not None
-    return ServiceSite(running.service).all_routes()
+    # Without `/`, which only redirects.
+    return [route for route in ServiceSite(running.service).all_routes() if route.path != "/"]
 
 
 def path_of(route: PageRoute, project: Project) -> str:
