@@ -219,7 +219,7 @@ class _Survey:
 
 
 def _inside(paths: Iterable[str], files: Iterable[str]) -> dict[str, str]:
-    """Return the paths in the folder of an index, or a data file with the files of large values beside it."""
+    """Map each path in the folder of an index, or of large values beside a data file, to that index or data file."""
     folders = {file.removesuffix(".lance"): file for file in files}
     found = {}
     for path in paths:

@@ -63,8 +63,8 @@ class CleanupReason(StrEnum):
 class Retention:
     """The history to keep: versions of a dataset, or commits of a repository.
 
-    Without `keep_last` and `keep_newer_than`, all of it stays. With one of them, that part stays; with both, both parts
-    stay. Nothing that was needed or written within `grace` is removed.
+    Without `keep_last` and `keep_newer_than`, all of it stays. With one of them, what that rule covers stays; with
+    both, what either covers. Nothing that was needed or written within `grace` is removed.
     """
 
     keep_last: int | None = None

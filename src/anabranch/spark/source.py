@@ -178,8 +178,8 @@ class _Written(WriterCommitMessage):
 class CommitWriter(DataSourceArrowWriter):
     """Prepares the table before the job begins, writes on the workers, and commits when all have written.
 
-    Spark creates, runs and commits it in different processes, so it has only values. A job that
-    fails leaves unreferenced data files.
+    Spark creates, runs and commits it in different processes, so it has only values. A job that fails leaves
+    unreferenced data files.
     """
 
     def __init__(self, options: WriteOptions, given: StructType, open_repository: OpenRepository) -> None:
@@ -319,7 +319,7 @@ class AnabranchSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._feed is not None:
             if self._feed.options.since is None and self._feed.options.until is None:
-                # Only now it is known whether this is a stream, for which the branch is enough.
+                # Only now is it known whether this is a stream, for which the branch is enough.
                 raise InvalidInputError(
                     "by the option 'branch' alone a stream follows a branch",
                     hint="read it by the option 'ref', or its changes by 'since'",

@@ -300,7 +300,7 @@ def _roll_back(target: Home, draft: Draft) -> None:
 def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     """Stage a table that has only the rows of another version, in its schema. Row ids are new.
 
-    A second step deletes the deleted rows of each copy: Lance accepts no new fragment with a deletion file.
+    A second step deletes from each copy the rows deleted in the source: Lance accepts no new fragment with deletions.
     """
     dataset = source.open()
     fragments = dataset.get_fragments()

@@ -274,7 +274,7 @@ def _in_use(needed_by: Sequence[str]) -> str:
 
 
 def _is_untouched(inventory: Inventory, name: str) -> bool:
-    """Return whether a tree is unchanged since its creation: without own files, and with one version."""
+    """Return whether a tree is unchanged since its creation: without own files, and without later versions."""
     if any(file.kind in _CONTENT for file in inventory.layout.of_branch(name)):
         return False
     return all(facts.cloned_from is not None for facts in inventory.versions if facts.branch == name)

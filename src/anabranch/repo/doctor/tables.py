@@ -201,7 +201,7 @@ class _Check:
             return next(iter(open_store(base, self._root.storage_options).list()), None) is None
 
         for one in wrong:
-            # Only files outside the repository can be missing because their whole location was deleted.
+            # Only files outside the dataset can be missing because their whole location was deleted.
             if not one.is_missing or not one.file.is_elsewhere:
                 continue
             for facts in one.versions:
