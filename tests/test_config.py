@@ -103,6 +103,17 @@ def test_the_nearest_memory_above_is_found(folder: Path) -> None:
     assert nearer.repository == OTHER
 
 
+def test_branch_is_remembered_inside_a_repository_that_was_named_by_a_link(tmp_path: Path) -> None:
+    lake, link = tmp_path / "lake", tmp_path / "link"
+    lake.mkdir()
+    (lake / "_repo.json").touch()
+    link.symlink_to(lake)
+    remember(repository=str(link), branch="dev", folder=tmp_path)
+    found = find_memory(lake)
+    assert found is not None
+    assert found.branch == "dev"
+
+
 def test_a_folder_moves_together_with_the_repository_in_it(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -509,6 +509,10 @@ ON_THE_COMMAND_LINE = {
         "there is no option --repo",
         "options come after the command: 'anabranch log --limit 3 --repo lake'",
     ),
+    "-o aws_secret_access_key=abc log": (
+        "there is no option -o",
+        "options come after the command: 'anabranch log -o aws_secret_access_key=...'",
+    ),
     "--nothing": ("no such option: --nothing", "see 'anabranch --help'"),
     "log HEAD": (
         "there is no branch, tag or commit 'HEAD'",

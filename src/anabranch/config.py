@@ -142,8 +142,9 @@ def find_memory(folder: Path) -> Memory | None:
             raise _damaged(file) from err
         if fields is not None:
             memory = _decode(file, fields)
-            # A folder above may remember a branch of the same repository.
-            return memory if around is None or memory.repository == around.repository else around
+            # A folder above may remember a branch of the same repository, by a path with links.
+            is_same = around is None or os.path.realpath(memory.repository) == os.path.realpath(around.repository)
+            return memory if is_same else around
         if around is None and (location / _REPOSITORY_FILE).is_file():
             around = Memory(file=file, repository=_normalise(str(location)), branch=MAIN)
     return around

@@ -354,7 +354,7 @@ def _convert(name: str, values: Any, kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind)
     except _FAILURES as err:
         raise SchemaMismatchError(
-            f"the values of column {name!r} cannot be converted to {kind}: {_first_line(err)}",
+            f"the values of column {name!r} cannot be converted to {show_type(kind)}: {_first_line(err)}",
             hint="convert them first, or change the column's type",
         ) from err
 

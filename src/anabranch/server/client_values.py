@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from anabranch.column_types import show_type
 from anabranch.errors import BadRecordError, InvalidExpressionError, SchemaMismatchError
 from anabranch.files.formats import FileFormat
 from anabranch.files.json_reader import JsonReader
@@ -90,7 +91,7 @@ def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
             pa.array([one], storage)
         except (ValueError, TypeError, AttributeError, OverflowError, pa.ArrowException) as err:
             raise BadRecordError(
-                f"row {number}: cannot convert to {kind} (column {field.name!r}): {err}",
+                f"row {number}: cannot convert to {show_type(kind)} (column {field.name!r}): {err}",
                 hint="correct it; no row was written",
             ) from None
         found.append(one)

@@ -300,17 +300,17 @@ class SharedThreads:
             share.requests -= 1
             raise
 
-        def leave(_: object) -> None:
+        def leave() -> None:
             share.turns.release()
             share.requests -= 1
 
+        loop = asyncio.get_running_loop()
         # With the context of the request, in which its warnings are collected.
-        context = contextvars.copy_context()
-        running = asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
+        future = self._threads.submit(contextvars.copy_context().run, work)
         # The share is left when the thread is done, not when this coroutine ends: a request that times out is
-        # cancelled, but its thread continues to work.
-        running.add_done_callback(leave)
-        return await asyncio.shield(running)
+        # cancelled, but its thread continues to work. Work that has no thread yet is dropped.
+        future.add_done_callback(lambda _: loop.is_closed() or loop.call_soon_threadsafe(leave))
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Drop the work that waits for a thread."""

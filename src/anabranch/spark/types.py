@@ -169,7 +169,8 @@ def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
         return pc.cast(values, field.type, safe=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise SchemaMismatchError(
-            f"column {field.name!r} takes {field.type}, and a value of the given {values.type} does not fit: {err}",
+            f"column {field.name!r} takes {show_type(field.type)}, and a value of the given {show_type(values.type)} "
+            f"does not fit: {err}",
             hint="correct the value, or change the column's type first",
         ) from None
 

@@ -78,6 +78,18 @@ def test_all_these_types_can_be_stored(repo: ab.Repository) -> None:
     assert repo.schema_plan(desired).is_empty
 
 
+class _Celsius(pa.ExtensionType):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(pa.float32(), "test.celsius")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+
+def test_extension_type_of_another_library_is_shown_by_its_name() -> None:
+    assert show_type(pa.list_(_Celsius())) == "list<extension<test.celsius>>"
+
+
 @pytest.mark.parametrize(
     "text", ["date", "double", " list< int32  not   null >", "vector( 8 )", "timestamp", "decimal(5)"]
 )

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+import pytest
+
 from anabranch.server.request_limits import SharedThreads
 from anabranch.server.settings import Limits
 from anabranch.server.ui.sql import limited_processes
@@ -56,3 +58,35 @@ def test_token_has_a_share_of_the_threads() -> None:
 
     run_apart(run)
     assert sorted(begun) == [*"aaaaaaaaaabb"]
+
+
+def test_request_that_is_cancelled_while_it_waits_for_a_thread_does_nothing() -> None:
+    may_end = threading.Event()
+    threads = SharedThreads("pages", Limits(shared_threads=1))
+    done: list[str] = []
+
+    async def run() -> None:
+        first = asyncio.create_task(threads.run("a", partial(may_end.wait, 60)))
+        waiting = asyncio.create_task(threads.run("b", partial(done.append, "b")))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        may_end.set()
+        await first
+        await threads.run("b", partial(done.append, "next"))
+
+    run_apart(run)
+    assert done == ["next"]
+
+
+def test_exception_that_asyncio_refuses_leaves_the_thread_free() -> None:
+    threads = SharedThreads("pages", Limits(shared_threads_per_token=1))
+
+    async def run() -> str:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        failing = asyncio.create_task(threads.run("a", partial(next, iter(()))))
+        await asyncio.wait([failing], timeout=0.5)
+        failing.cancel()
+        return await asyncio.wait_for(threads.run("a", lambda: "next"), timeout=10)
+
+    assert run_apart(run) == "next"

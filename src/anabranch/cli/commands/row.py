@@ -186,6 +186,7 @@ def _parse_rows(texts: list[str], schema: "pa.Schema", key: str) -> list[dict[st
 
 
 def _parse_row(row: Any, schema: "pa.Schema", key: str) -> dict[str, Any]:
+    from anabranch.column_types import show_type
     from anabranch.format.arguments import listed_columns  # a help text needs none of it
 
     if not isinstance(row, dict):
@@ -199,7 +200,7 @@ def _parse_row(row: Any, schema: "pa.Schema", key: str) -> dict[str, Any]:
         try:
             values[name] = value_from_json(value, schema.field(name).type)
         except (TypeError, ValueError) as err:
-            kind = schema.field(name).type
+            kind = show_type(schema.field(name).type)
             # Arrow's text only repeats the value and the type.
             is_from_arrow = type(err).__module__.startswith("pyarrow")
             hint = "pass a value of the column's type" if is_from_arrow else str(err)

@@ -140,7 +140,8 @@ def cast_column(values: pa.Array, field: pa.Field) -> pa.Array:
             values = pc.cast(_before_cast(values, field.type), field.type, safe=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
             raise SchemaMismatchError(
-                f"column {field.name!r} takes {field.type}, and a value of the given {values.type} does not fit: {err}",
+                f"column {field.name!r} takes {show_type(field.type)}, and a value of the given "
+                f"{show_type(values.type)} does not fit: {err}",
                 hint="correct the value, or change the column's type first",
             ) from None
     if not field.nullable and values.null_count:
@@ -173,7 +174,8 @@ def cast_computed(values: pa.Array, field: pa.Field) -> pa.Array:
             values = pc.cast(values, field.type, safe=True)
         except pa.ArrowInvalid as err:
             raise SchemaMismatchError(
-                f"column {field.name!r} takes {field.type}, and a computed {values.type} does not fit: {err}",
+                f"column {field.name!r} takes {show_type(field.type)}, and a computed {show_type(values.type)} "
+                f"does not fit: {err}",
                 hint="correct the expression, or change the column's type first",
             ) from None
     return cast_column(values, field)
