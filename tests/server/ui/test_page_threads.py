@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
-import pytest
-
 from anabranch.server.request_limits import SharedThreads
 from anabranch.server.settings import Limits
 from anabranch.server.ui.sql import limited_processes
