@@ -81,6 +81,6 @@ lock: ## resolve the newest allowed versions into requirements.lock
 
 .PHONY: clean
 clean: ## remove .venv, caches and the lakes that the demo made
-	rm -rf $(dir $(wildcard demo-lake*/.made-by-make-demo))
+	@for lake in demo-lake*/; do if [ -f "$$lake.made-by-make-demo" ]; then rm -rf "$$lake"; fi; done
 	rm -rf $(VENV) site .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

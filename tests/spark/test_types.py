@@ -153,8 +153,8 @@ def test_columns_that_take_no_nulls_stay_so(spark: SparkSession, lake: ab.Reposi
         slow("parse_json('1') AS string", "column 'string' is variant, which no table can hold"),
         ("300S AS uint8", "column 'uint8' takes uint8, and a value of the given int16 does not fit"),
         slow("-1 AS uint16", "column 'uint16' takes uint16, and a value of the given int32 does not fit"),
-        ("array(1f, 2f) AS vector", "column 'vector' takes fixed_size_list<item: float>[3]"),
-        slow("X'00' AS fixed_binary", "column 'fixed_binary' takes fixed_size_binary[4]"),
+        ("array(1f, 2f) AS vector", "column 'vector' takes vector(3)"),
+        slow("X'00' AS fixed_binary", "column 'fixed_binary' takes fixed_size_binary(4)"),
         slow("70000 AS int16", "column 'int16' takes int16, and a value of the given int32 does not fit"),
     ],
 )
