@@ -18,7 +18,7 @@ from anabranch.storage.requests import OnProgress, counting
 from anabranch.storage.uris import normalise_uri
 
 if TYPE_CHECKING:
-    from anabranch.format.doctor.findings import DoctorReport
+    from anabranch.format.doctor.findings_and_repairs import DoctorReport
     from anabranch.repo.history.comparer import LargeComparer, RowComparer
     from anabranch.repo.io.clone import Relocation
     from anabranch.repo.io.prepared_table import Loader

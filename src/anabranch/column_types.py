@@ -77,7 +77,7 @@ def to_arrow(text: str) -> pa.DataType:
 
 def show_type(kind: pa.DataType) -> str:
     """Return the text of a type, in the spelling that `to_arrow` parses."""
-    # First, because extension types that are written in Python have no hash.
+    # First, because extension types in Python, such as the blobs of Lance, cannot be hashed.
     if isinstance(kind, pa.BaseExtensionType):
         return f"extension<{kind.extension_name}>"
     if kind in _NAMES:

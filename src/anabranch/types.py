@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from anabranch.format.clone.relocate import HoldOutcome as HoldOutcome
     from anabranch.format.clone.relocate import RelocateReport as RelocateReport
     from anabranch.format.clone.relocate import UnexplainedBase as UnexplainedBase
-    from anabranch.format.doctor.findings import DoctorReport as DoctorReport
-    from anabranch.format.doctor.findings import Finding as Finding
-    from anabranch.format.doctor.findings import FindingKind as FindingKind
-    from anabranch.format.doctor.findings import Severity as Severity
+    from anabranch.format.doctor.findings_and_repairs import DoctorReport as DoctorReport
+    from anabranch.format.doctor.findings_and_repairs import Finding as Finding
+    from anabranch.format.doctor.findings_and_repairs import FindingKind as FindingKind
+    from anabranch.format.doctor.findings_and_repairs import Severity as Severity
     from anabranch.format.layout.listing import Layout as Layout
     from anabranch.format.layout.listing import LayoutFile as LayoutFile
     from anabranch.format.layout.listing import LayoutKind as LayoutKind
@@ -127,7 +127,7 @@ _NAMES = {
     "anabranch.format.bases": "BaseUsage StorageReport Usage",
     "anabranch.format.clone.holds": "DatasetCloneInfo=CloneInfo DroppedClone",
     "anabranch.format.clone.relocate": "HoldChange HoldOutcome RelocateReport UnexplainedBase",
-    "anabranch.format.doctor.findings": "DoctorReport Finding FindingKind Severity",
+    "anabranch.format.doctor.findings_and_repairs": "DoctorReport Finding FindingKind Severity",
     "anabranch.format.layout.listing": "Layout LayoutFile LayoutKind Total",
     "anabranch.format.layout.manifest": "BasePath",
     "anabranch.format.refs.branches": "DeletedBranch",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.format.doctor.findings import Finding, FindingKind, Severity
+from anabranch.format.doctor.findings_and_repairs import Finding, FindingKind, Severity
 from tests.concurrency import marked_tables
 from tests.concurrency.checking import SETUP, Fault, Violation, find_violations
 from tests.concurrency.evidence import Evidence, gather

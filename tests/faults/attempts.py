@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, BusyError, ConflictError, StorageError
-from anabranch.format.doctor.findings import FindingKind, Severity
+from anabranch.format.doctor.findings_and_repairs import FindingKind, Severity
 from tests.conftest import Location
 from tests.faults.fault_injection import FaultInjection, Kind, all_stores_through, changes_something
 from tests.faults.lakes import STRANGE, State, look_raw

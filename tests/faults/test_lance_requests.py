@@ -7,7 +7,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError, BusyError, StorageError
-from anabranch.format.doctor.findings import Severity
+from anabranch.format.doctor.findings_and_repairs import Severity
 from anabranch.repo.log.leases import LEASES
 from anabranch.storage import open_store
 from tests.conftest import Location

@@ -1,11 +1,11 @@
-"""The files of a version as Lance itself lists them: what `anabranch.format.layout.files` is compared with."""
+"""The files of a version as Lance itself lists them: what `anabranch.format.layout.needed_files` is compared with."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from anabranch.format.bases import bases_of
 from anabranch.format.home import Home
-from anabranch.format.layout.files import FileKind, resolve_path
+from anabranch.format.layout.needed_files import FileKind, resolve_path
 from anabranch.storage.uris import normalise_uri
 
 __all__ = ["LiveFile", "list_live_files"]

@@ -30,8 +30,8 @@ from anabranch.format.bases import (
     list_bases,
 )
 from anabranch.format.home import Home
-from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.needed_files import FileKind, resolve_path
 from anabranch.format.refs.refs import restore_version
 from anabranch.format.tiering import remove_base
 from anabranch.storage import open_store

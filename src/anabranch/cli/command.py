@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from anabranch.repo.snapshot import Snapshot
 
 _PANEL = "Common options"
-# The form in which Typer shows the smallest value of a number: "[default: 20; x>=1]". Users do not know x.
+# The form in which Typer shows the smallest value of a number: "[default: 20; x>=1]". A reader cannot know what x is.
 _RANGE = re.compile(r"  \[x>=\d+\]|; x>=\d+(?=\])")
 
 Shared = Literal["branch", "repo", "actor", "storage_option", "as_json"]
@@ -160,7 +160,7 @@ class Here:
 
     @contextmanager
     def explaining(self, named: Collection[object]) -> Iterator[None]:
-        """Add the origin of the name of a missing repository or branch to an error, if it is not the command itself.
+        """Add to an error the setting that names the missing repository or branch, unless the command names it.
 
         `named` are the values that the command was given.
         """

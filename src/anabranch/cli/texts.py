@@ -290,7 +290,7 @@ def never_changed(table: str, ref: str, known: Iterable[str]) -> TableNotFoundEr
     return TableNotFoundError(f"no commit of '{ref}' changed a table '{table}'", hint=hint)
 
 
-# For example embeddings. The full values are in --json and --csv.
+# Longer values, such as embeddings, are shortened. The full values are in --json and --csv.
 _MOST_ITEMS = 8
 _MOST_BYTES = 16
 

@@ -46,8 +46,8 @@ _SETTINGS = {
 class Database:
     """One DuckDB in memory for all queries, which share its threads and memory. Opening one takes 25 ms.
 
-    It has no access to files or the network, only its built-in extensions, and fixed settings. It uses at most eight
-    threads and 40% of the memory, half of DuckDB's default.
+    It cannot access files or the network, has only its built-in extensions, and its settings are locked. It uses at
+    most eight threads and 40% of the memory, half of DuckDB's default.
     """
 
     def __init__(self, *, threads: int = _MOST_THREADS) -> None:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from anabranch.duck.statement import SYSTEM_BUCKET, Statement, TableUse
 from anabranch.errors import CommitNotFoundError, InvalidExpressionError, TableNotFoundError
 from anabranch.files.formats import format_of_name
+from anabranch.format.arguments import unknown_table
 from anabranch.format.scan import ArrowDataset
-from anabranch.hints import suggest
 from anabranch.ids import Ref
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
@@ -237,9 +237,9 @@ def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
 def _not_found(wanted: str, snapshot: Snapshot, ref: str) -> TableNotFoundError:
     if "/" in wanted or format_of_name(wanted)[0] is not None:
         hint = "SQL reads only tables of the repository: load the file into one with `load()`"
-        return TableNotFoundError(f"there is no table '{wanted}' in '{ref}'", hint=hint)
-    hint = suggest(wanted, [*snapshot, *SYSTEM_TABLES], "SELECT * FROM tables lists those that exist", by_parts=True)
-    return TableNotFoundError(f"there is no table '{wanted}' in '{ref}'", hint=hint)
+        return unknown_table(wanted, f"in '{ref}'", (), hint)
+    known = [*snapshot, *SYSTEM_TABLES]
+    return unknown_table(wanted, f"in '{ref}'", known, "SELECT * FROM tables lists those that exist")
 
 
 def _rows(target: _Target, repository: Repository, snapshot: Snapshot, ref: str) -> ArrowDataset | pa.Table:

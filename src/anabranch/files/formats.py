@@ -29,7 +29,7 @@ class FileFormat(StrEnum):
 
     @property
     def is_text(self) -> bool:
-        """Whether rows are lines of text, so that a single one can be bad."""
+        """Whether rows are text with line numbers, so that a single one can be bad."""
         return self in (FileFormat.CSV, FileFormat.JSON)
 
 

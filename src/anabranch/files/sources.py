@@ -22,7 +22,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Some whole records of a text file: their begin, their end, and the line of the first."""
+    """Some whole records of a text file: their start, their end, and the line of the first."""
 
     start: int
     end: int
@@ -110,7 +110,7 @@ def _names_beside(source: str) -> list[str]:
 
 
 def _find_plain(source: str, wanted: FileFormat | None, options: Mapping[str, str]) -> Iterator[SourceFile]:
-    """Return the files of a source that names a file or a folder."""
+    """Yield the files of a source that names a file or a folder."""
     try:
         uri = normalise_uri(source)
     except InvalidPathError:

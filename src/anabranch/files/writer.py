@@ -195,7 +195,7 @@ class _Sink(io.RawIOBase):
 
 
 def _pieces(write: Callable[[_Sink], None]) -> Iterator[bytes]:
-    """Yield what a function writes, while it writes. Raise its error before the last piece is yielded."""
+    """Yield what a function writes, while it writes. Raise its error instead of ending the stream."""
     # Bounded: if the store is slower than the table, the rows wait instead of filling the memory.
     waiting: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=8)
     is_left = threading.Event()

@@ -24,9 +24,9 @@ from anabranch.errors import (
 )
 from anabranch.format.arrow_types import has_own_types
 from anabranch.format.home import Home
-from anabranch.format.layout.files import FileKind, files_of_version, unknown_base
 from anabranch.format.layout.listing import manifest_of_path
 from anabranch.format.layout.manifest import BasePath, put_next_version, with_base
+from anabranch.format.layout.needed_files import FileKind, files_of_version, unknown_base
 from anabranch.format.staging.incoming import as_reader, fit_rows
 from anabranch.storage import ObjectStore, is_below_file, open_store
 from anabranch.storage.uris import follow_links, is_local, normalise_uri, relative_to

@@ -15,7 +15,7 @@ from functools import partial
 
 from anabranch.errors import ObjectNotFoundError, StorageError
 from anabranch.format.bases import check_bases, get_target, has_manifest, label
-from anabranch.format.doctor.findings import store_time
+from anabranch.format.doctor.findings_and_repairs import store_time
 from anabranch.format.home import Home, is_staged, refuse_managed
 from anabranch.format.layout.listing import (
     VERSION_HINT,
@@ -219,7 +219,7 @@ class _Survey:
 
 
 def _inside(paths: Iterable[str], files: Iterable[str]) -> dict[str, str]:
-    """Return the paths in the folder of an index, or a data file with the files of large values beside it."""
+    """Map each path in the folder of an index, or of large values beside a data file, to that index or data file."""
     folders = {file.removesuffix(".lance"): file for file in files}
     found = {}
     for path in paths:

@@ -15,7 +15,7 @@ from anabranch.format import bases, scan, tiering
 from anabranch.format.cleanup import cleanup
 from anabranch.format.clone import clone, holds, relocate
 from anabranch.format.doctor import dataset_doctor
-from anabranch.format.doctor.findings import DoctorReport
+from anabranch.format.doctor.findings_and_repairs import DoctorReport
 from anabranch.format.home import Home, VersionRef, refuse_managed
 from anabranch.format.layout import fragment_rows, listing
 from anabranch.format.layout.listing import branch_ref_path

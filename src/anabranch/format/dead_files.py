@@ -10,7 +10,6 @@ from enum import StrEnum
 from anabranch.errors import CorruptError, DamagedFileError, NotFoundError
 from anabranch.format.compare.difference import step_back
 from anabranch.format.home import Home, VersionRef, is_staged
-from anabranch.format.layout.files import FilesReader
 from anabranch.format.layout.listing import (
     MANAGED_TAG,
     MANIFESTS,
@@ -25,6 +24,7 @@ from anabranch.format.layout.listing import (
     manifests_of,
     tag_ref_path,
 )
+from anabranch.format.layout.needed_files import FilesReader
 from anabranch.format.refs.refs import BranchInfo, find_branch, list_tags
 from anabranch.storage import in_parallel
 
@@ -57,7 +57,7 @@ class DeadReason(StrEnum):
 class Wanted:
     """The versions of a dataset that others need.
 
-    `keys` are versions that must stay readable. `since` is, for a home, the ordinary version from which on its
+    `keys` are versions that must stay readable. `since` is, for a home, the ordinary version from which its
     history is read. `without_key` are the versions whose descent must stay readable, since their rows have no key.
     """
 
@@ -177,7 +177,7 @@ class _Survey:
         return frozenset(kept)
 
     def _kept_ordinary(self, homes: frozenset[str | None]) -> Iterator[VersionKey]:
-        """Return the newest ordinary version of each home, and the versions from which external writes are searched."""
+        """Yield the newest ordinary version of each home, and the versions from which external writes are searched."""
         versions: dict[str | None, list[int]] = defaultdict(list)
         for home, version in self._manifests:
             if home in homes and not is_staged(version):

@@ -358,7 +358,7 @@ class VersionRef:
 
 def fragment_bytes(fragment: "lance.LanceFragment") -> int:
     """Return the bytes of the data and overlay files of a fragment, as its version records them."""
-    # From the opened version, unlike `layout.files`, which would request the manifest again.
+    # From the opened version, unlike `layout.needed_files`, which would request the manifest again.
     described = fragment.metadata
     files = (*described.files, *(overlay.data_file for overlay in described.overlays))
     return sum(file.file_size_bytes or 0 for file in files)

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from anabranch.errors import DatasetExistsError, DatasetNotFoundError, ObjectExistsError, StorageError
 from anabranch.format.home import Home, VersionRef
-from anabranch.format.layout.files import files_of_version
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import with_version
+from anabranch.format.layout.needed_files import files_of_version
 from anabranch.format.staging.compaction import compact
 from anabranch.format.staging.fragments import append, overwrite
 from anabranch.format.staging.incoming import read_rows

@@ -27,7 +27,6 @@ from anabranch.format.arguments import checked_number
 from anabranch.format.bases import has_manifest, list_bases, source_roots, usage_by_reason
 from anabranch.format.clone.holds import list_holds
 from anabranch.format.home import Home, is_staged
-from anabranch.format.layout.files import FileKind, FilesReader, VersionFiles
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     CLEANUP_RECORD,
@@ -41,6 +40,7 @@ from anabranch.format.layout.listing import (
     tag_of_ref_path,
 )
 from anabranch.format.layout.manifest import BasePath
+from anabranch.format.layout.needed_files import FileKind, FilesReader, VersionFiles
 from anabranch.format.refs.branches import list_branch_files
 from anabranch.format.refs.refs import get_branch, get_tag
 from anabranch.ids import MAIN
@@ -63,8 +63,8 @@ class CleanupReason(StrEnum):
 class Retention:
     """The history to keep: versions of a dataset, or commits of a repository.
 
-    Without `keep_last` and `keep_newer_than`, all of it stays. With one of them, that part stays; with both, both parts
-    stay. Nothing that was needed or written within `grace` is removed.
+    Without `keep_last` and `keep_newer_than`, all of it stays. With one of them, what that rule covers stays; with
+    both, what either covers. Nothing that was needed or written within `grace` is removed.
     """
 
     keep_last: int | None = None

@@ -165,7 +165,7 @@ def _list(version_ref: VersionRef, columns: Sequence[str] | None) -> list[str] |
 
 @contextmanager
 def filter_errors(version_ref: VersionRef, condition: str | None) -> Iterator[None]:
-    """Translate errors that Lance raises. If a filter is given, they are about the filter."""
+    """Translate errors that Lance raises. If a filter is given, all but those of reading are about the filter."""
     try:
         with version_ref.home.errors():
             yield

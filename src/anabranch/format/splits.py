@@ -83,7 +83,7 @@ def plan_splits(
     rows_per_split: int = _ROWS_PER_SPLIT,
     bytes_per_split: int = _BYTES_PER_SPLIT,
 ) -> list[Split]:
-    """Plan splits of about that size. Small fragments share one. A large one is cut, unless a filter or order is given.
+    """Plan splits of about that size. Small fragments share one. A large one is cut, unless a filter or limit is given.
 
     Lance counts offsets after a filter, so every part of a cut fragment would be filtered from the start.
     """

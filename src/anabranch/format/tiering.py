@@ -30,9 +30,9 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, get_base, get_target, label
 from anabranch.format.home import Home, VersionRef, is_staged
-from anabranch.format.layout.files import FileKind, VersionFiles, resolve_path
 from anabranch.format.layout.listing import VersionKey, layout
 from anabranch.format.layout.manifest import BasePath, put_next_version, without_base
+from anabranch.format.layout.needed_files import FileKind, VersionFiles, resolve_path
 from anabranch.format.retention import CleanupReport, read_record, read_versions
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
@@ -232,7 +232,7 @@ class DataFileCopier:
 
 
 def _with_blobs(store: ObjectStore, name: str) -> list[str]:
-    """Yield the large blobs of a data file, then the file: if it exists, its blobs are complete."""
+    """Return the large blobs of a data file, then the file: if it exists, its blobs are complete."""
     return [*sorted(found.path for found in store.list(name.rpartition(".")[0])), name]
 
 
@@ -276,7 +276,7 @@ class BaseRemoval:
 
 
 def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
-    """Make versions of main and of all branches that do not list a base. Older versions still list it.
+    """Make new versions, which do not list a base, of main and of all branches. Older versions still list it.
 
     Raise ConflictError if any version that exists has files in the base.
     """

@@ -1,6 +1,6 @@
 """Run a pipeline once for each value of a parameter. Each value is a run and a commit of its own.
 
-Only the commits record the progress of a backfill: each has the backfill, its value and the range. So it continues
+Only the commits record the progress of a backfill: each names the backfill, its value and the range. So it continues
 after a failure or a kill, and after a reset from the new position of the branch.
 """
 
@@ -146,7 +146,7 @@ def _moved(start: Any, count: int, unit: str | None) -> Any:
 
 
 def _spec(parameters: Mapping[str, Any], outputs: list[str], values: tuple[Any, ...], parameter: str) -> str:
-    """Return a hash that is equal for the same backfill. It excludes the code, which may be fixed in between."""
+    """Return a hash that identifies a backfill. It excludes the code, which may be fixed before it continues."""
     others = {name: value for name, value in written(parameters).items() if name != parameter}
     parts = [parameter, [str(value) for value in values], others, outputs]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -42,7 +42,7 @@ class SourceLocation:
 
 
 class WriteMode(StrEnum):
-    """The change of the existing rows of a table when an output is written."""
+    """The way in which a write of an output changes the existing rows of its table."""
 
     REBUILD = "rebuild"
     APPEND = "append"
@@ -93,7 +93,7 @@ class Output:
 
     @property
     def code_hash(self) -> str:
-        """A hash of the definition of the output, without its inputs and the parameters."""
+        """A hash of the definition of the output, without the rows of its inputs and the values of the parameters."""
         # Without the description and the checks: if only they change, the table need not be built again.
         options = [self.kind, self.engine, self.write, self.inputs, self.primary_key, self.incremental, self.code]
         return hashlib.sha256(json.dumps(options).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The record in a commit of the pipeline that made it, and the new rows in the inputs of an output since."""
+"""The record in a commit of the pipeline that made it, and the rows of inputs that are new since that record."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence

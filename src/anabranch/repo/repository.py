@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch.files.formats import CsvOptions
-    from anabranch.format.doctor.findings import DoctorReport
+    from anabranch.format.doctor.findings_and_repairs import DoctorReport
     from anabranch.format.staging import VectorOptions
     from anabranch.repo.gc.collection import Compaction, GcReport
     from anabranch.repo.gc.storage_report import RepositoryStorage

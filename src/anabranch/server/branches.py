@@ -232,7 +232,7 @@ class Branches:
         return True
 
     def _remove(self, branches: Sequence[Branch]) -> None:
-        """Delete the branches that exist, which have no rows."""
+        """Delete branches that have no rows. Skip those that do not exist."""
         for branch in branches:
             try:
                 repository = self._projects.open(branch.project_id, actor=branch.created_by)

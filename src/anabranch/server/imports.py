@@ -2,18 +2,12 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
-from itertools import accumulate, chain, product
-from pathlib import Path
 from typing import Annotated, Any
 
-import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,7 +20,6 @@ from anabranch.errors import (
     KeyConflictError,
     NotFoundError,
     SchemaMismatchError,
-    TooLargeError,
 )
 from anabranch.files.formats import CsvOptions, FileFormat, format_of_name
 from anabranch.hints import Door, words_at
@@ -40,12 +33,13 @@ from anabranch.server.branch_access import OpenBranch, retried
 from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, UPLOAD_BODY, Files, Upload, is_upload, take_upload
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
-from anabranch.server.jobs import Job, JobKind, Jobs, Progress, Report, Wait, answer_job, progress_callback
+from anabranch.server.jobs import Job, JobKind, Jobs, Report, Wait, answer_job, progress_callback
 from anabranch.server.projects import Projects
 from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
 from anabranch.server.rows import RowFormat, parse_columns
-from anabranch.server.settings import Limits, Settings
+from anabranch.server.settings import Settings
 from anabranch.server.tables import find_table
+from anabranch.server.unpacked_size import check_unpacked_size
 from anabranch.warnings import collect_warnings
 
 _log = logging.getLogger("anabranch.server")
@@ -183,7 +177,7 @@ class Imports:
         if kind.value not in list(RowFormat):
             raise InvalidInputError(f"the service does not import {kind} files", hint="send CSV, JSON or Parquet")
         # In the job and not in the request: unpacking takes long, and needs one of the few job threads anyway.
-        _check_unpacked_size(order.upload, kind, self._limits, report)
+        check_unpacked_size(order.upload, kind, self._limits, report)
         with collect_warnings() as warnings:
             loaded = retried(lambda: self._load(order, kind, job, report), seconds=self._limits.job_retry_seconds)
         try:
@@ -239,96 +233,6 @@ def format_of(wanted: RowFormat | None, upload: Upload) -> FileFormat:
     # Some clients send names without an extension. Parquet files begin with fixed bytes, CSV files do not.
     with upload.path.open("rb") as file:
         return FileFormat.PARQUET if file.read(len(_PARQUET_START)) == _PARQUET_START else FileFormat.CSV
-
-
-_CODECS = {".gz": "gzip", ".zst": "zstd"}
-_CHUNK_BYTES = 1 << 20
-_VALUES_PER_BATCH = 1 << 20
-# The functions of DuckDB that return the number of bytes of a value, by the names of types.
-_LENGTHS = {"VARCHAR": "strlen", "JSON": "strlen", "BLOB": "octet_length"}
-
-
-def _check_unpacked_size(upload: Upload, kind: FileFormat, limits: Limits, report: Report) -> None:
-    """Raise TooLargeError if a compressed upload unpacks to more than the limits allow.
-
-    The file is unpacked piece by piece and the pieces are dropped, so that memory and disk stay small. Damaged files
-    pass: the load reports them with their line.
-    """
-    codec = _CODECS.get(upload.path.suffix)
-    if codec is not None:
-        parts = [_iter_unpacked(upload.path, codec)]
-    elif kind is FileFormat.PARQUET:
-        parts = [_iter_chunk_sizes(upload.path), _iter_text_sizes(upload.path)]
-    else:
-        return
-    # Repetitive text compresses well, so the ratio matters only beyond a free size.
-    most = min(limits.unpacked_bytes, max(limits.unpacked_free_bytes, limits.unpacked_ratio * upload.size_bytes))
-    with suppress(OSError, pa.ArrowException, duckdb.Error):
-        for size in chain.from_iterable(map(accumulate, parts)):
-            report(Progress())  # stops a job that was cancelled
-            if size > most:
-                raise TooLargeError(
-                    f"'{upload.name}' has {upload.size_bytes} bytes and unpacks to more than {most}",
-                    hint="send it in smaller parts, or without compression",
-                )
-
-
-def _iter_unpacked(path: Path, codec: str) -> Iterator[int]:
-    with pa.CompressedInputStream(pa.OSFile(str(path)), codec) as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            yield len(chunk)
-
-
-def _iter_chunk_sizes(path: Path) -> Iterator[int]:
-    """Yield the sizes of the column chunks of a Parquet file. A value counts as one byte or more."""
-    metadata = pq.read_metadata(path)
-    for group, column in product(range(metadata.num_row_groups), range(metadata.num_columns)):
-        chunk = metadata.row_group(group).column(column)
-        yield max(chunk.total_uncompressed_size, chunk.num_values)
-
-
-def _iter_text_sizes(path: Path) -> Iterator[int]:
-    """Yield the sizes of the texts of a Parquet file. A chunk may name one long text very often.
-
-    DuckDB does not copy such a text, and does not look up texts that occur once. In nested columns it would copy them,
-    so Arrow reads these as dictionaries.
-    """
-    lengths, counted = {}, 0
-    try:
-        with duckdb.connect(config={"threads": "1"}) as database:
-            columns = database.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
-            lengths = {name: _LENGTHS[kind] for name, kind, *_ in columns if kind in _LENGTHS}
-            quoted = {name: '"' + name.replace('"', '""') + '"' for name in lengths}
-            sizes = ", ".join(f"{function}({quoted[name]})" for name, function in lengths.items())
-            if lengths:
-                database.execute(f"SELECT {sizes} FROM read_parquet($1)", [str(path)])  # noqa: S608
-                for batch in database.to_arrow_reader(max(1, _VALUES_PER_BATCH // len(lengths))):
-                    size = pc.sum(pa.chunked_array(batch.columns)).as_py() or 0
-                    counted += size
-                    yield size
-    # DuckDB refuses texts that are not UTF-8, which the load reads. Then Arrow measures all texts.
-    except (OSError, pa.ArrowException, duckdb.Error):
-        yield -counted
-        lengths = {}
-    schema = pq.read_metadata(path).schema
-    texts = [leaf for leaf in map(schema.column, range(len(schema.names))) if leaf.physical_type == "BYTE_ARRAY"]
-    others = [leaf.path for leaf in texts if leaf.path != leaf.name or leaf.name not in lengths]
-    if others:
-        with pq.ParquetFile(path, read_dictionary=others) as file:
-            for batch in file.iter_batches(columns=others):
-                yield from map(_text_size, batch.columns)
-
-
-def _text_size(values: pa.Array) -> int:
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        lengths = pc.binary_length(values.dictionary).take(values.indices)
-        return pc.sum(lengths).as_py() or 0
-    if pa.types.is_map(kind):
-        return _text_size(values.keys) + _text_size(values.items)
-    if pa.types.is_struct(kind):
-        return sum(map(_text_size, values.flatten()))
-    return _text_size(values.flatten()) if pa.types.is_nested(kind) else 0
 
 
 def _rows_at(repository: Repository, commit_id: str, key: TableKey) -> int:

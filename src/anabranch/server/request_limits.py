@@ -120,7 +120,7 @@ class RequestMiddleware:
                 is_upload = is_form and scope["path"].endswith(_UPLOAD_PATHS)
                 most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
                 length = _header(scope, b"content-length")
-                # Without a token the answer is always 401.
+                # Without a valid token the answer is 401, even if the body is too large.
                 if is_known and length.isdigit() and int(length) > most:
                     raise _too_large(most)
                 # Uploads go to disk piece by piece. Other bodies are kept in memory until the request ends.

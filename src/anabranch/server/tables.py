@@ -7,9 +7,9 @@ import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from anabranch.column_types import show_type, to_arrow
-from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.errors import InvalidInputError
+from anabranch.format.arguments import unknown_table
 from anabranch.format.staging import ColumnChange
-from anabranch.hints import suggest
 from anabranch.ids import BranchName, TableKey
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import TableEntry
@@ -193,8 +193,7 @@ def set_primary_key(call: BranchToChange, bucket: BucketName, table: TableName, 
 def find_table(snapshot: Snapshot, key: TableKey) -> Table:
     """Return a table of a snapshot, or raise TableNotFoundError."""
     if str(key) not in snapshot:
-        hint = suggest(str(key), snapshot, "list the tables to see which exist", by_parts=True)
-        raise TableNotFoundError(f"there is no table '{key}' on this branch", hint=hint)
+        raise unknown_table(key, "on this branch", snapshot, "list the tables to see which exist")
     return snapshot[str(key)]
 
 

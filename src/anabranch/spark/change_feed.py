@@ -153,7 +153,7 @@ class ChangeReader(_FeedReader, DataSourceReader):
 class FeedFollower:
     """Follows the changes of a table on a branch, from offset to offset.
 
-    An offset is the last commit that was read, as a dict. It is empty before the first read.
+    An offset is the last commit that was read, as a dict. Its commit is empty if none was read.
     """
 
     def __init__(self, pinned: PinnedFeed, repository: Repository) -> None:

@@ -128,7 +128,7 @@ _COUNTS = ("inserted", "updated", "deleted")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The amounts that a worker reads in one task, and compares."""
+    """The amounts of data that a worker reads in one task, and that it compares in one bucket."""
 
     rows_per_task: int = 500_000
     rows_per_bucket: int = 250_000

@@ -24,12 +24,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from anabranch.errors import InvalidInputError, TableNotFoundError
+from anabranch.errors import InvalidInputError
 from anabranch.format import staging
+from anabranch.format.arguments import unknown_table
 from anabranch.format.splits import Selection, Split, plan_splits, read_split, selected_schema
 from anabranch.format.staging import VersionRef, WrittenFragment
 from anabranch.format.staging.incoming import fit_rows
-from anabranch.hints import suggest
 from anabranch.ids import TableKey
 from anabranch.repo.io.prepared_table import LoadMode, prepare_table, stage_fragments
 from anabranch.repo.repository import Repository
@@ -57,8 +57,7 @@ def find_version_ref(reading: ReadOptions, repository: Repository) -> VersionRef
     snapshot = EngineAccess(repository).published_snapshot_of(reading.ref)
     key = reading.location.key
     if key not in snapshot:
-        hint = suggest(key, snapshot, "list its tables to see which exist", by_parts=True)
-        raise TableNotFoundError(f"there is no table '{key}' in '{reading.ref}'", hint=hint)
+        raise unknown_table(key, f"in '{reading.ref}'", snapshot, "list its tables to see which exist")
     return snapshot[key].version_ref
 
 
@@ -179,8 +178,8 @@ class _Written(WriterCommitMessage):
 class CommitWriter(DataSourceArrowWriter):
     """Prepares the table before the job begins, writes on the workers, and commits when all have written.
 
-    Spark creates, runs and commits it in different processes, so it has only values. A job that
-    fails leaves unreferenced data files.
+    Spark creates, runs and commits it in different processes, so it has only values. A job that fails leaves
+    unreferenced data files.
     """
 
     def __init__(self, options: WriteOptions, given: StructType, open_repository: OpenRepository) -> None:
@@ -320,7 +319,7 @@ class AnabranchSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         if self._feed is not None:
             if self._feed.options.since is None and self._feed.options.until is None:
-                # Only now it is known whether this is a stream, for which the branch is enough.
+                # Only now is it known whether this is a stream, for which the branch is enough.
                 raise InvalidInputError(
                     "by the option 'branch' alone a stream follows a branch",
                     hint="read it by the option 'ref', or its changes by 'since'",

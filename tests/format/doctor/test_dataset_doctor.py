@@ -17,7 +17,7 @@ from anabranch.errors import DatasetNotFoundError
 from anabranch.format.bases import add_base, append_to_base
 from anabranch.format.clone.clone import shallow_clone
 from anabranch.format.doctor.dataset_doctor import doctor
-from anabranch.format.doctor.findings import DoctorReport, Finding, FindingKind, Severity
+from anabranch.format.doctor.findings_and_repairs import DoctorReport, Finding, FindingKind, Severity
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import branch_ref_path, manifest_path, tag_ref_path
 from anabranch.format.layout.manifest import read_manifest, with_base_paths

@@ -9,7 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors
-from anabranch.format.doctor.findings import DoctorReport, FindingKind
+from anabranch.format.doctor.findings_and_repairs import DoctorReport, FindingKind
 from anabranch.format.layout.listing import manifest_path
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from anabranch.format.doctor.branches import diagnose_trees
 from anabranch.format.doctor.dataset_doctor import doctor
-from anabranch.format.doctor.findings import Repairs
+from anabranch.format.doctor.findings_and_repairs import Repairs
 from anabranch.format.doctor.inventory import read_inventory
 from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import branch_ref_path, layout, manifest_path

@@ -13,7 +13,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors
-from anabranch.format.doctor.findings import FindingKind
+from anabranch.format.doctor.findings_and_repairs import FindingKind
 from anabranch.format.refs.ref_files import RefKind, ref_problem
 from anabranch.warnings import UnreadableRefWarning
 

@@ -14,7 +14,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.format import staging
-from anabranch.format.doctor.findings import FindingKind as Kind
+from anabranch.format.doctor.findings_and_repairs import FindingKind as Kind
 from anabranch.repo.runs.engine_access import table_writes
 from anabranch.storage.options import lance_options
 from tests.repo.conftest import ORDERS, table

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch.errors import AnabranchError
-from anabranch.format.doctor.findings import Finding
+from anabranch.format.doctor.findings_and_repairs import Finding
 from anabranch.ids import TableKey
 from anabranch.repo.log.entries import TableEntry
 from anabranch.storage import open_store

@@ -11,7 +11,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import AnabranchError
-from anabranch.format.doctor.findings import DoctorReport
+from anabranch.format.doctor.findings_and_repairs import DoctorReport
 from tests.conftest import Location
 from tests.lake_templates import LakeTemplate
 from tests.proof_log import record_proof

@@ -22,7 +22,7 @@ from anabranch.errors import (
     InvalidInputError,
     TableNotFoundError,
 )
-from anabranch.format.doctor.findings import FindingKind, Severity
+from anabranch.format.doctor.findings_and_repairs import FindingKind, Severity
 from anabranch.testing import CountingStore
 from tests.conftest import Location
 from tests.lake_templates import Cast, Fill, LakeTemplate

@@ -8,7 +8,7 @@ import pytest
 
 import anabranch as ab
 from anabranch import errors, testing
-from anabranch.format.doctor.findings import Case
+from anabranch.format.doctor.findings_and_repairs import Case
 from anabranch.ids import BranchName
 from anabranch.repo.doctor.inventory import Inventory
 from anabranch.repo.doctor.logs import diagnose_renames

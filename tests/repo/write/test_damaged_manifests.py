@@ -8,7 +8,7 @@ import pytest
 import anabranch as ab
 from anabranch import testing
 from anabranch.errors import AnabranchError
-from anabranch.format.doctor.findings import FindingKind as Kind
+from anabranch.format.doctor.findings_and_repairs import FindingKind as Kind
 from anabranch.format.layout.listing import manifest_path
 from tests.repo.conftest import ORDERS, another, append, entry, ids, raw, rows, table
 

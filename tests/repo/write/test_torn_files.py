@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import anabranch as ab
-from anabranch.format.doctor.findings import FindingKind as Kind
+from anabranch.format.doctor.findings_and_repairs import FindingKind as Kind
 from tests.repo.conftest import ORDERS, SCHEMA, another, append, ids, table
 from tests.repo.doctor.sample_repository import Files, read_all
 from tests.repo.gc.object_ages import pass_time

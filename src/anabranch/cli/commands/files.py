@@ -34,7 +34,7 @@ app = group()
 
 # The columns of a new table that a load lists.
 _COLUMNS_SHOWN = 8
-# The similarity of names, from 0 to 1, from which on one is probably a mistyped form of the other.
+# If the similarity of two names (0 to 1) is at least this, one is probably a mistyped form of the other.
 _MISTYPED = 0.8
 # The rows in which a delimiter is searched.
 _ROWS_CHECKED = 20

@@ -12,7 +12,7 @@ from anabranch.hints import Door, words_at
 
 if TYPE_CHECKING:
     from anabranch.format.bases import Usage
-    from anabranch.format.doctor.findings import DoctorReport, Finding
+    from anabranch.format.doctor.findings_and_repairs import DoctorReport, Finding
     from anabranch.format.retention import CleanupReport
     from anabranch.repo.gc.collection import GcReport
     from anabranch.repo.gc.storage_report import Holding, RepositoryStorage

@@ -42,10 +42,10 @@ from anabranch.format.clone.holds import (
     take_hold,
 )
 from anabranch.format.home import Home, VersionRef
-from anabranch.format.layout.files import FileKind, NeededFile, files_of_version
 from anabranch.format.layout.fragment_rows import offsets_in
 from anabranch.format.layout.listing import manifest_path
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
+from anabranch.format.layout.needed_files import FileKind, NeededFile, files_of_version
 from anabranch.format.refs.refs import get_branch, get_tag
 from anabranch.format.staging.fragments import as_new_fragment
 from anabranch.format.staging.manifests import Origin, stage
@@ -300,7 +300,7 @@ def _roll_back(target: Home, draft: Draft) -> None:
 def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     """Stage a table that has only the rows of another version, in its schema. Row ids are new.
 
-    A second step deletes the deleted rows of each copy: Lance accepts no new fragment with a deletion file.
+    A second step deletes from each copy the rows deleted in the source: Lance accepts no new fragment with deletions.
     """
     dataset = source.open()
     fragments = dataset.get_fragments()

@@ -50,7 +50,7 @@ class Hold:
     """One version held for one clone.
 
     `kept_branch` and `kept_version` are where the version can be read in the source's ordinary history: the version
-    itself, or the ordinary version of a staged one. `clone_uri` is None if the process that made the hold died early.
+    itself, or an ordinary copy of a staged one. `clone_uri` is None if the process that made the hold died early.
     """
 
     name: str
@@ -260,7 +260,7 @@ def drop_clone(
     on_removal: Callable[[Home, Home], None] = lambda *_: None,
     dry_run: bool = False,
 ) -> DroppedClone:
-    """Delete a shallow clone, then its hold in the source. Either may be missing already.
+    """Delete a shallow clone, then its hold in the source. The files of the clone may be missing already.
 
     `on_removal` is called with the source and the clone when nothing can refuse the deletion any more, right before the
     clone's files are removed: afterwards nothing names its files in the source's bases.

@@ -291,7 +291,7 @@ def moved_path(path: str, prefixes: Mapping[str, str]) -> str:
 
 
 def _spelled(path: str) -> str:
-    """Return a normalised base path. A relative path stays relative, because its start is unknown."""
+    """Return a normalised base path. A relative path stays relative: the folder it starts from is unknown."""
     if is_local(path) and not path.startswith("/"):
         return posixpath.normpath(path)
     try:
@@ -301,7 +301,7 @@ def _spelled(path: str) -> str:
 
 
 def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = False) -> tuple[HoldChange, ...]:
-    """Make the source of a shallow clone hold its version under the clone's present address.
+    """Make the source of a shallow clone hold the version that the clone reads, under the clone's present address.
 
     `bases` are those of the clone's main branch. The answer is empty for a dataset that is not a clone. An error in the
     source is reported, not raised: the clone itself has been relocated by then.

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Mask = npt.NDArray[np.bool_]
-# Numbers that are equal if the values are equal.
+# Numbers that are equal exactly if the values are.
 Codes = npt.NDArray[np.int64]
 # Row numbers. -1 means a row that does not exist.
 Positions = npt.NDArray[np.int64]

@@ -80,7 +80,7 @@ def find_row_beside(
         return _sighting(contents, _find_in_all(version_ref, key, contents))
     if seen.fragment in contents.fragments:
         return replace(seen, contents=contents)
-    # The row is not in a common fragment: then the other version would have it, too.
+    # The row is not in a common fragment: otherwise the other version would have it there, too.
     unknown = [fragment_id(description) for description in contents.fragments - seen.contents.fragments]
     if not unknown:
         return Sighting(contents=contents, row=None, fragment=None)

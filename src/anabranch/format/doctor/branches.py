@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from anabranch.format.doctor.findings import Case, FindingKind, Repair, Repairs
+from anabranch.format.doctor.findings_and_repairs import Case, FindingKind, Repair, Repairs
 from anabranch.format.doctor.inventory import Inventory, label, read_partial_inventory
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import (
@@ -274,7 +274,7 @@ def _in_use(needed_by: Sequence[str]) -> str:
 
 
 def _is_untouched(inventory: Inventory, name: str) -> bool:
-    """Return whether a tree is unchanged since its creation: without own files, and with one version."""
+    """Return whether a tree is unchanged since its creation: without own files, and without later versions."""
     if any(file.kind in _CONTENT for file in inventory.layout.of_branch(name)):
         return False
     return all(facts.cloned_from is not None for facts in inventory.versions if facts.branch == name)

@@ -19,7 +19,7 @@ from anabranch.errors import (
     StorageUnavailableError,
 )
 from anabranch.format.doctor.branches import FROM_BACKUP, diagnose_refs, diagnose_trees
-from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, Repairs, examine, unknown_file
+from anabranch.format.doctor.findings_and_repairs import Case, DoctorReport, FindingKind, Repairs, examine, unknown_file
 from anabranch.format.doctor.inventory import (
     Contents,
     Inventory,
@@ -76,7 +76,7 @@ def _damaged_manifests(inventory: Inventory) -> Iterator[Case]:
 
 
 def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
-    """Report files with names of manifests that are not valid: Lance refuses the whole folder.
+    """Report files that Lance reads as manifests, with names that are not valid here: it refuses the whole folder.
 
     A name is a version in 20 digits, counted down, or in old datasets the version itself. A folder has one kind.
     """

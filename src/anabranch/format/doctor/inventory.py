@@ -18,9 +18,8 @@ from anabranch.errors import (
     StorageUnavailableError,
 )
 from anabranch.format.bases import check_bases, list_entries
-from anabranch.format.doctor.findings import FindingKind
+from anabranch.format.doctor.findings_and_repairs import FindingKind
 from anabranch.format.home import Home, is_staged
-from anabranch.format.layout.files import FileKind, FilesReader, NeededFile
 from anabranch.format.layout.fragment_rows import read_deletion_file
 from anabranch.format.layout.listing import (
     MANIFESTS,
@@ -32,6 +31,7 @@ from anabranch.format.layout.listing import (
     layout,
 )
 from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest
+from anabranch.format.layout.needed_files import FileKind, FilesReader, NeededFile
 from anabranch.format.refs.ref_files import RefFile
 from anabranch.format.refs.refs import BranchInfo, TagInfo, scan_branches, scan_tags
 from anabranch.format.staging.manifests import Origin, find_origin

@@ -25,9 +25,9 @@ from anabranch.errors import DamagedFileError, NotFoundError, ObjectNotFoundErro
 from anabranch.format.bases import bases_of
 from anabranch.format.home import BoundedCache, Home, HomeKey, new_home_cache
 from anabranch.format.layout import messages
-from anabranch.format.layout.files import FileKind, resolve_path
 from anabranch.format.layout.listing import DeletionFileName, DeletionKind
 from anabranch.format.layout.messages import damaged
+from anabranch.format.layout.needed_files import FileKind, resolve_path
 from anabranch.storage import open_parent
 
 Offsets = npt.NDArray[np.uint32]

@@ -297,7 +297,7 @@ class Layout:
 
 
 MANIFESTS = frozenset({LayoutKind.MANIFEST, LayoutKind.DETACHED_MANIFEST})
-# Include files whose branch does not have its ref yet.
+# Include manifests that have not got their ordinary name yet, also those of a branch in creation.
 ALL_MANIFESTS = MANIFESTS | {LayoutKind.PENDING_MANIFEST}
 
 # A version of a dataset: the home it is in, None for the root, and its number.

@@ -30,7 +30,6 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, check_bases
 from anabranch.format.home import Home, branch_folder, is_staged
-from anabranch.format.layout.files import FileMention, files_of_version
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     LayoutFile,
@@ -44,6 +43,7 @@ from anabranch.format.layout.listing import (
     pending_manifest_of_path,
 )
 from anabranch.format.layout.manifest import read_manifest
+from anabranch.format.layout.needed_files import FileMention, files_of_version
 from anabranch.format.refs.ref_files import RefFile, RefKind, encode_branch, ref_problem
 from anabranch.format.refs.refs import (
     BranchInfo,
@@ -95,9 +95,9 @@ def create_branch(root: Home, name: str, source: Source) -> BranchInfo:
     except AnabranchError as err:
         if find_branch(root, name) is not None:
             _drop_losing_manifests(root, name)
-        # Both mean that another creator of the same name is half done.
+        # Both mean that another creator of the same name is half done: the source was just opened, so it exists.
         elif not isinstance(err, DatasetExistsError | NotFoundError):
-            raise  # the source was just opened, so another file is missing
+            raise
         if isinstance(err, StorageError):
             raise  # our put may have arrived after its timeout
         raise BranchExistsError(
@@ -166,7 +166,7 @@ def put_branch(source: Home, version: int, name: str, *, first: int, parent: byt
 
 
 def _check_surroundings(root: Home, info: BranchInfo) -> None:
-    """Roll a new branch back if a branch that shares its folder was created, or its parent was deleted.
+    """Roll a new branch back if, concurrently, a branch that shares its folder was created or its parent deleted.
 
     Every creator writes its ref first and then lists the others, and a deletion removes its ref first and then lists
     the others. So of two operations at the same time at least one sees the other, and both may.

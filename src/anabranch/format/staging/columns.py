@@ -42,8 +42,8 @@ def add_columns(
 ) -> VersionRef:
     """Stage new columns: expressions of the others, computed for every row, or a schema of columns full of nulls.
 
-    They are always nullable, so that rows can still be added without them. `column_ids` are
-    the identities of computed columns that are copies of columns of another version.
+    They are always nullable, so that rows can still be added without them. `column_ids` are the identities of computed
+    columns that are copies of columns of another version.
     """
     dataset = version_ref.open()
     names = columns.names if isinstance(columns, pa.Schema) else list(columns)
@@ -223,7 +223,7 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
 
 
 def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
-    """Return the tree with one of its fields moved to the position of another one."""
+    """Return the tree with one of its fields moved to the position of another one, which is removed."""
     family = tree.family(new)
     moving = [new if field.id == new.id else field for field in tree.fields if field.id in family]
     return tree.without(family).with_new(moving, instead_of=old)

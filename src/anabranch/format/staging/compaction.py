@@ -20,8 +20,8 @@ from lance.optimize import Compaction, CompactionTask
 from anabranch.errors import BusyError, InvalidInputError
 from anabranch.format.bases import bases_of, get_target
 from anabranch.format.home import Home, VersionRef
-from anabranch.format.layout.files import FileKind, files_of_version, resolve_path
 from anabranch.format.layout.manifest import BasePath, inherited_indices, put_next_version, with_own_indices
+from anabranch.format.layout.needed_files import FileKind, files_of_version, resolve_path
 from anabranch.format.staging.indices import rebuild_indices, require_rebuildable
 from anabranch.format.staging.manifests import stage
 from anabranch.format.tiering import DataFileCopier
@@ -39,7 +39,7 @@ def compact(version_ref: VersionRef, *, target_rows_per_fragment: int = TARGET_R
 
 
 def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = TARGET_ROWS) -> tuple[bytes, ...]:
-    """Return the tasks of a compaction, if it is useful. Any machine that reaches the table can run a task."""
+    """Return the tasks of a compaction, none if it gains nothing. Any machine that reaches the table can run a task."""
     if target_rows_per_fragment < 1:
         raise InvalidInputError(
             f"a fragment cannot have {target_rows_per_fragment} rows", hint="ask for 1 or more rows per fragment"
@@ -144,7 +144,7 @@ def _split_by_base(task: Any, writable: Mapping[int, BasePath]) -> list[tuple[Ba
             task.from_json(json.dumps({**whole, "task": {**whole["task"], "fragments": fragments}})),
         )
         for base_id, fragments in parts.items()
-        # Lance planned the task for several bases together. In one base, only a single whole fragment may be left.
+        # Lance planned the task for several bases together. Its part in one base may be a single whole fragment.
         if len(fragments) > 1 or fragments[0].get("deletion_file")
     ]
 

@@ -141,7 +141,7 @@ _TEXT_WITH = re.compile(
     r'Received literal Utf8\("(.*?)"\) and could not convert to literal of type \'(Date|Timestamp)?'
 )
 
-# It does not compare a float with decimals or with whole numbers either.
+# Lance does not compare a number with a fraction with decimals or whole numbers either.
 _NUMBER_WITH = re.compile(
     r"Received literal Float64\(([0-9.]+)\) and could not convert to literal of type '(?:Decimal128\((\d+), (\d+)\))?"
 )
@@ -162,7 +162,7 @@ _OUR_TYPES = {"Decimal128": "decimal", "Utf8": "string", "Boolean": "bool"}
 def to_lance_dialect(expression: str) -> str:
     """Translate an expression: quoted columns, and functions and types that Lance has under another name.
 
-    The translation of a translated expression is the same expression. Lance refuses the rest that is not supported.
+    The translation of a translated expression is the same expression. Other code is left to Lance, which may refuse it.
     """
     parts: list[str] = []
     end = 0
@@ -278,7 +278,7 @@ _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanose
 
 
 def default_expression(expression: str, kind: pa.DataType) -> str:
-    """Return the expression in the column's own type, if SQL's type differs only in the precision of a time."""
+    """Return the expression. For a timestamp column, cast it to the column's type, whose precision SQL may not have."""
     if not pa.types.is_timestamp(kind):
         return expression
     # `arrow_cast` expects a type as Rust prints it, so the zone is an Option.

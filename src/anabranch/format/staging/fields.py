@@ -96,7 +96,7 @@ class FieldTree:
         return made
 
     def describe(self) -> list[list[object]]:
-        """Return the values that schemas of the same data files have in common: ids, names, types, nullability."""
+        """Return the values that must be equal if schemas share data files: ids, names, types, nullability."""
         return [[field.id, field.parent, field.name, field.kind, field.nullable] for field in self.fields]
 
     def find(self, path: str) -> StoredField | None:

@@ -164,7 +164,7 @@ def require_same_fields(
     *,
     fields: LanceSchema | None = None,
 ) -> None:
-    """Refuse data files that were not written for this version or one with the same fields, or the given ones."""
+    """Refuse data files that were not written for this version or one like it, with its fields or the given ones."""
     expected = fingerprint(version_ref, dataset, dataset.lance_schema if fields is None else fields)
     for fragment in fragments:
         found = fragment.fingerprint

@@ -250,7 +250,7 @@ def keep_indices(staged: VersionRef, *, of: VersionRef, names: Mapping[str, str]
         return staged
     after, tree = read_recipes(staged), FieldTree.of(staged.open_to_read().lance_schema)
     for name, recipe in before.items():
-        # A nested column belongs to its top-level column.
+        # The path of a nested column begins with its top-level column, which may be renamed.
         top, dot, path = recipe.column.partition(".")
         column = f"{(names or {}).get(top, top)}{dot}{path}"
         if name not in after and tree.find(column) is not None:

@@ -43,7 +43,7 @@ def are_surely_unique(rows: pa.Table) -> bool:
 
 def _numbers(chunk: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     wide = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[chunk.type.bit_width]
-    # The codes need not be sorted: equal values only need equal codes.
+    # The numbers need not have the order of the values: equal values only need equal numbers.
     found: np.ndarray[tuple[int], np.dtype[np.int64]] = chunk.view(wide).to_numpy()
     return found
 

@@ -140,9 +140,9 @@ def is_damaged(home: Home, number: int) -> bool:
 def replace_damaged(home: Home, number: int, shown: int) -> bool:
     """Replace an ordinary manifest that a power loss cut off; return whether there was one.
 
-    Writers only link complete files, so no writer will finish it. Any process may replace it by an unchanged copy of
-    the version before it, so that a concurrent writer that builds on it loses nothing. If that version is missing, too,
-    it shows the version `shown`.
+    Writers only link complete files, so no writer will finish it. It becomes a version without a change on the one
+    before it, with the same bytes by any process, so that a concurrent writer that builds on it loses nothing. If the
+    version before is missing or damaged, too, it shows the version `shown`.
     """
     # Not at the top, because it loads Lance, which is not needed to recognize our own versions.
     from anabranch.format.layout.next_manifest import settled_manifest

@@ -235,7 +235,7 @@ def replace_at(
     addresses: Addresses,
     changed_columns: Sequence[str] | None = None,
 ) -> RowsChanged:
-    """Stage written rows instead of all rows at the addresses. The first `moved` rows were at these addresses.
+    """Stage written rows instead of all rows at the addresses. The first `moved` written rows were at one of them.
 
     If no other rows are written, indices on columns that did not change still cover all rows.
     """

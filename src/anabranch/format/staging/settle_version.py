@@ -13,8 +13,14 @@ from uuid import uuid4
 
 from anabranch.errors import BranchExistsError, CorruptError, DamagedFileError, VersionNotFoundError
 from anabranch.format.home import BoundedCache, Home, HomeKey, VersionRef, is_staged, new_home_cache
-from anabranch.format.layout.files import FileKind, files_of_fragment, folder_of_index, names_in_index, resolve_path
 from anabranch.format.layout.listing import MANAGED_TAG, tag_ref_path
+from anabranch.format.layout.needed_files import (
+    FileKind,
+    files_of_fragment,
+    folder_of_index,
+    names_in_index,
+    resolve_path,
+)
 from anabranch.format.staging.manifests import (
     ADOPTED,
     MANIFESTS,
@@ -154,9 +160,9 @@ def prepare_settle(
 def link(prepared: PreparedSettle, *, is_current: Callable[[], bool] = lambda: True) -> PreparedSettle | None:
     """Put a prepared version, and prepare it again for the next number if one of our own versions took its number.
 
-    Raise ExternalWriteError if an external writer took it, whose version is not changed. If others of ours settled
-    since the expected head, `is_current` is called first. Return None if the version is no longer the published one: a
-    slow writer would put an older state on top of a newer one.
+    Raise ExternalWriteError if an external writer took it. Its version is not changed. If versions of ours were settled
+    since the expected head, `is_current` is called first. Return None if the version is no longer the published one:
+    otherwise a slow writer would put an older state on top of a newer one.
     """
     while prepared.made is not None:
         if prepared.between and not is_current():

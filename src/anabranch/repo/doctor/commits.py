@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError, ObjectNotFoundError, UnsupportedFormatError
-from anabranch.format.doctor.findings import Case, FindingKind
+from anabranch.format.doctor.findings_and_repairs import Case, FindingKind
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.doctor.inventory import BrokenCommit, CheckedLog, CommitFacts, Inventory
 from anabranch.repo.log import codec

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError, CorruptError, InvalidNameError, StorageDeniedError, StorageUnavailableError
-from anabranch.format.doctor.findings import Case, FindingKind, Placement
+from anabranch.format.doctor.findings_and_repairs import Case, FindingKind, Placement
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log import codec, history_tables
 from anabranch.repo.log.clones import CLONES, ORIGIN

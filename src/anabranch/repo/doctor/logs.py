@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from anabranch.errors import BusyError, CorruptError, UnsupportedFormatError
-from anabranch.format.doctor.findings import Case, FindingKind, unknown_file
+from anabranch.format.doctor.findings_and_repairs import Case, FindingKind, unknown_file
 from anabranch.ids import MAIN, BranchName
 from anabranch.repo.doctor.commits import inspect_commit, rebuild_entry, rebuild_newest
 from anabranch.repo.doctor.inventory import CheckedLog, DamagedNewest, Inventory, StoredHistory, publishes

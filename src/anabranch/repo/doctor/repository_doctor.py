@@ -18,7 +18,15 @@ from anabranch.errors import (
     UnsupportedFormatError,
 )
 from anabranch.format.arguments import require_names
-from anabranch.format.doctor.findings import Case, DoctorReport, FindingKind, Placement, Severity, examine, unknown_file
+from anabranch.format.doctor.findings_and_repairs import (
+    Case,
+    DoctorReport,
+    FindingKind,
+    Placement,
+    Severity,
+    examine,
+    unknown_file,
+)
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.doctor.commits import diagnose_commits, inspect_remaining
 from anabranch.repo.doctor.inventory import (

@@ -14,7 +14,7 @@ import pyarrow as pa
 from anabranch.errors import AnabranchError, LinkError, StorageDeniedError, StorageUnavailableError
 from anabranch.format import staging
 from anabranch.format.doctor.branches import find_ref_repair
-from anabranch.format.doctor.findings import Case, FindingKind, Placement
+from anabranch.format.doctor.findings_and_repairs import Case, FindingKind, Placement
 from anabranch.format.doctor.inventory import Inventory as DatasetInventory
 from anabranch.format.doctor.inventory import VersionFacts, WrongFile, check_contents, read_partial_inventory
 from anabranch.format.home import Home, branch_folder, is_staged
@@ -201,7 +201,7 @@ class _Check:
             return next(iter(open_store(base, self._root.storage_options).list()), None) is None
 
         for one in wrong:
-            # Only files outside the repository can be missing because their whole location was deleted.
+            # Only files outside the dataset can be missing because their whole location was deleted.
             if not one.is_missing or not one.file.is_elsewhere:
                 continue
             for facts in one.versions:

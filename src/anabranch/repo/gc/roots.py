@@ -110,7 +110,7 @@ class Lifetime:
         commit = entry.head.commit
         if commit.branch != str(self.last.branch) or commit.manifest_version < self.last.state.created_as:
             return  # a reset was rolled back, and the commit belongs to another branch
-        is_known = commit.graph_commit_id in self.made  # a later entry has it as head: the branch was reset to it
+        is_known = commit.graph_commit_id in self.made  # a later entry builds on it: the branch was reset to it
         if not is_known and self._repo_store.heads.was_rolled_back(self.last, commit.manifest_version):
             self._rolled_back.add(commit.manifest_version)
 

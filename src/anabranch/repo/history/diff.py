@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from anabranch.display import MAX_ROWS, text_table
-from anabranch.errors import TableNotFoundError
-from anabranch.hints import suggest
+from anabranch.format.arguments import unknown_table
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_history import SchemaChange, pair_tables
 from anabranch.repo.snapshot import Snapshot, Table
@@ -283,8 +282,7 @@ def diff_snapshots(
     selected = None if keys is None else {TableKey.parse(key) for key in keys}
     for name in selected or ():
         if name not in old and name not in new:
-            hint = suggest(str(name), map(str, {**old, **new}), "list the tables with `tables()`", by_parts=True)
-            raise TableNotFoundError(f"there is no table '{name}' on either side", hint=hint)
+            raise unknown_table(name, "on either side", [*old, *new])
     tables = []
     for old_key, key in pair_tables(before, after):
         if selected is not None and not selected & {old_key, key}:

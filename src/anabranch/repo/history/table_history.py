@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from anabranch.errors import NotFoundError, TableNotFoundError
-from anabranch.hints import suggest
+from anabranch.errors import NotFoundError
+from anabranch.format.arguments import unknown_table
 from anabranch.ids import MAIN, BranchName, TableKey
 from anabranch.repo.log.codec import CommitOutline, iter_outlines
 from anabranch.repo.log.commits import commit_path
@@ -133,11 +133,8 @@ def require_table(repo_store: RepoStore, record: CommitRecord, key: TableKey) ->
     entry = repo_store.commits.find_table(record, key)
     if entry is not None:
         return entry
-    known = map(str, repo_store.commits.tables_of(record))
-    raise TableNotFoundError(
-        f"there is no table '{key}' in commit {record.commit.graph_commit_id}",
-        hint=suggest(str(key), known, "list the tables of the commit", by_parts=True),
-    )
+    where = f"in commit {record.commit.graph_commit_id}"
+    raise unknown_table(key, where, repo_store.commits.tables_of(record), "list the tables of the commit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

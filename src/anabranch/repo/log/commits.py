@@ -356,7 +356,7 @@ class StoredMap(Mapping[TableKey, TableEntry]):
         return len(self._parse())
 
     def _find_text(self, key: TableKey) -> Mapping[str, Any] | None:
-        """Return the fields of one entry by the position of its name, None if its name is not found."""
+        """Return the fields of one entry by the position of its name, None if this fast search fails."""
         at = self._position(key)
         if at < 0:
             return None

@@ -197,7 +197,7 @@ class CommitRecord:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The commits from which this one was made: its parents first, then sources of single tables."""
+        """The commits from which this one was made: its parents first, then those from which it took tables."""
         return tuple(dict.fromkeys(filter(None, (*self.commit.parents, self.made_on, self.taken_from))))
 
     @property

@@ -153,7 +153,7 @@ class Heads:
         return page.read(names, lambda some: _read_all(self._config, [BranchName(name) for name in some]))
 
     def list_tips(self, *, deleted: bool = False) -> builtins.list[Tip]:
-        """Return the tips of all branches, also deleted ones, by name. An unmoved branch costs one request."""
+        """Return the tips of the existing or of the deleted branches, by name. An unmoved branch costs one request."""
         names = [name for name in self.names.list_branches() if not name.is_internal]
         # There may be thousands of branches. A local disk answers at once, and threads would cost more than they save.
         tips = in_parallel(self._find_tip, names, at_a_time=at_once(self._config.root))

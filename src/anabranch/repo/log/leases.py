@@ -1,4 +1,4 @@
-"""The leases of a repository: the work in progress, its begin, and the commits that it needs.
+"""The leases of a repository: the work in progress, its start, and the commits that it needs.
 
 A lease is a small file that a process renews while it works, so that other processes wait for it. It is a hint. Nothing
 is lost if it expires too early: the writer finds out before it publishes (`Lease.check`), and two writers meet in the
@@ -125,7 +125,7 @@ class Lease:
             if self._is_released:
                 return
             now = steady_seconds()
-            # A late renewal must not hide that the lease had expired: other processes may have acted on that.
+            # A late renewal must not hide the time without renewals: other processes may have acted on it.
             self._longest_silence = max(self._longest_silence, now - self._renewed)
             fields = {"age": f"{now - self._began:.3f}", "held": self.held}
             self._may_exist = True
@@ -164,7 +164,7 @@ _RENEWER = _Renewer()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Work in progress: its begin by the store's clock, and the commits that it needs even if no ref names them."""
+    """Work in progress: its start by the store's clock, and the commits that it needs even if no ref names them."""
 
     began: datetime
     held: tuple[str, ...]
@@ -184,12 +184,12 @@ class Leases:
     def start_work(self, *, held: Iterable[str] = (), since: float | None = None) -> Lease:
         """Start a lease for work that writes now and publishes later.
 
-        `held` are commits that the work needs even if no ref names them. `since` is the begin of the work, in seconds
+        `held` are commits that the work needs even if no ref names them. `since` is the start of the work, in seconds
         of the wall clock, if that was before now.
         """
         lease = Lease(self.store, f"{_WORK_PATH}/{new_ulid()}", self.duration, tuple(held))
         if since is not None:
-            # Files of this work are older than this process. Garbage collection must keep all of them.
+            # Files of this work are older than this process. Garbage collection must keep them from the first on.
             lease._began -= max(0.0, time.time() - since)
         lease.start(at_once=bool(lease.held) or since is not None)
         return lease
@@ -212,7 +212,7 @@ class Leases:
         lease = self.new(lock, new_ulid())
         lease.start()
         try:
-            # Three durations, not one: a holder whose lease expired may have been suspended, and may continue.
+            # Three durations, not one: a holder that has not renewed its lease for one duration may still continue.
             if any(info.path != lease.path for info in self._list_unexpired(lock)):
                 raise BusyError(
                     f"{doing}, or was until a moment ago by a process that died",

@@ -201,7 +201,7 @@ class View:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the head commit has exactly these tables. It has not if main has moved below a live branch."""
+        """Whether the head commit has exactly these tables. It does not if main has moved below a live branch."""
         # A live branch without a commit of its own has a commit of main as its head, which is not above another one.
         return self.main is None or self.main_id == (self.head.main_id or self.commit.graph_commit_id)
 

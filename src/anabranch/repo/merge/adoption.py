@@ -54,7 +54,7 @@ def _with_external_write(
     # Other tools do not sync what they write, and the files of all external versions may be among those of the newest.
     repo_store.config.store.sync_all()
     copied = VersionRef(home=home, version=staging.copy_ordinary(home, newest))
-    version_ref = staging.build_wanted(copied)  # it may add the first rows since an index was recorded
+    version_ref = staging.build_wanted(copied)  # the external write may have added the first rows
     check_primary_key(key, version_ref.schema, entry.primary_key)
     # Lance does not enforce keys, so that an external write may have repeated one.
     check_unique(version_ref, entry.primary_key)

@@ -83,7 +83,7 @@ def iter_step_conflicts(step: TableStep, comparer: RowComparer) -> Iterator[Conf
 def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowChanges]:
     """Yield the changes and conflicts of a step, to add to its result.
 
-    The result gets another step if the rows cannot be merged and a resolver takes the table from one side.
+    The result gets another step if the rows cannot be merged and a resolver or a resolution names a side.
     """
     step = merged.step
     yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))

@@ -1,7 +1,7 @@
 """Merge rows cell by cell, and decide on their conflicts: find the rows to replace, insert and delete in the target.
 
-The comparers find the cells that both sides changed (`clashes`). Here, a strategy or a resolver decides on each, or it
-becomes a conflict.
+The comparers find the cells that both sides changed: `clashes`, in `duck/comparer.py` and `history/memory_comparer.py`.
+Here, a strategy or a resolver decides on each, or it becomes a conflict.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -199,7 +199,7 @@ def _latest_by(column: str) -> Decide:
 def row_decider(
     decided: Callable[[Conflict], Any], others: Callable[[Conflict], Any] | str | None
 ) -> Callable[[Conflict], Any]:
-    """Return a function that decides by `others`, or takes that side, if no decision was made on a row."""
+    """Return a function that calls `decided`. If that makes no decision, it calls `others`, or takes that side."""
 
     def decide(conflict: Conflict) -> Any:
         answer = decided(conflict)

@@ -129,7 +129,7 @@ class TableResolution:
         return self.for_table()
 
     def for_misfit(self) -> str | None:
-        """Return the side that the resolver of a table names, to take it as a whole, because its rows cannot be merged.
+        """Return the side that a resolution or a resolver names for a whole table, because its rows cannot be merged.
 
         A strategy does not decide this: all changes of the other side would be lost.
         """

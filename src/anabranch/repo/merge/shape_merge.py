@@ -91,7 +91,7 @@ class _ShapeMerger:
                 self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
 
     def _name_of_added(self, source: str, target: str) -> str:
-        """Return the name of a column that both sides added. A side renamed it if it has not its first name."""
+        """Return the name of a column that both sides added. A side with another than its first name renamed it."""
         if source == target:
             return target
         source_ids, target_ids = self._sides.column_ids

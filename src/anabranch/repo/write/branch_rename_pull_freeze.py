@@ -171,7 +171,7 @@ def _require_live(entry: LogEntry) -> Changes:
 
 
 def _pulled_from(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> CommitRecord:
-    """Return the commit with the present state of a table in the parent, which may be of main for a live parent."""
+    """Return the commit with the table to pull: the head of the parent, or of main if a live parent shows main's."""
     parent = entry.state.parent
     if parent is None or parent.branch is None:
         raise InvalidInputError(
@@ -185,7 +185,7 @@ def _pulled_from(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> Commi
 
 
 def freeze_branch(repo_store: RepoStore, branch: BranchName) -> Published:
-    """Make a live branch pinned, with its present tables."""
+    """Make a live branch pinned: it keeps the tables that it shows now."""
     entry = repo_store.heads.get(branch)
     if not entry.state.is_live:
         raise InvalidInputError(f"branch '{branch}' is pinned already", hint="there is nothing to freeze")

@@ -36,13 +36,13 @@ def being_removed(config: RepoConfig, dataset: str) -> Iterator[None]:
     notice is collected: a deletion whose answer was lost may still be carried out.
     """
     config.store.put(_path(dataset), b"\n")
-    # Not in `finally`: after a failure the notice stays.
+    # Not in `finally`: a request that failed may still be carried out, so its notice stays.
     yield
     config.store.delete(_path(dataset))
 
 
 def is_being_removed(config: RepoConfig, dataset: str) -> bool:
-    """Return whether a folder may be removed now. Call this after a write into the folder."""
+    """Return whether another process may be removing a folder. Call this after a write into the folder."""
     return config.store.find_info(_path(dataset)) is not None
 
 
@@ -105,7 +105,7 @@ def _create(config: RepoConfig, branch: BranchName, dataset: str, schema: pa.Sch
 def _take_over(
     config: RepoConfig, branch: BranchName, dataset: str, schema: pa.Schema
 ) -> tuple[VersionRef, VersionRef] | None:
-    """Return the dataset of an earlier table, unchanged and emptied. None if it cannot be used."""
+    """Return the newest version of an earlier table's dataset, and an empty one on it. None if it cannot be used."""
     root = config.dataset_root(dataset)
     try:
         version_ref = VersionRef(home=root, version=root.head_version())
@@ -175,5 +175,5 @@ def refuse_shared_home(key: TableKey, entry: TableEntry, taken: Container[tuple[
 
 
 def home_for_writing(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
-    """Return the home of a dataset to which a branch may write: the root for main, a fork for others."""
+    """Return a version in a home to which a branch may write: itself if the branch owns its home, else a fork."""
     return version_ref if owns(branch, version_ref.home.branch) else fork_home(config, branch, version_ref)

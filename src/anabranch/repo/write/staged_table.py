@@ -72,7 +72,7 @@ class StagedTable:
 
 
 def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry: TableEntry) -> StagedTable:
-    """Prepare a table of the snapshot for writing on a branch. Fork it if needed."""
+    """Prepare a table of the snapshot for writing on a branch. Fork it unless the branch owns its home."""
     version_ref = VersionRef(home=config.home_of(entry), version=entry.version)
     forked_from = entry.forked_from
     if owns(branch, entry.home):
@@ -94,8 +94,8 @@ def stage_existing(config: RepoConfig, branch: BranchName, key: TableKey, entry:
 
 def fork_home(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:
     """Fork the home of a version for a branch."""
-    # A new name for each fork. If two processes create one Lance branch, its head may be wrong for both, and a crash in
-    # between blocks the name.
+    # A new name for each fork. If two processes create one Lance branch, its head may be the version of neither, and a
+    # crash in between blocks the name permanently.
     home: Home = staging.fork(version_ref, f"{homes_folder(branch)}/{config.new_id()}")
     return VersionRef(home=home, version=home.head_version())
 

@@ -243,7 +243,7 @@ def drop_columns(staged_table: StagedTable, columns: Sequence[str]) -> StagedTab
 def set_primary_key(staged_table: StagedTable, columns: Sequence[str]) -> StagedTable:
     """Set the primary key. No data is written: the rows must have unique keys already."""
     check_primary_key(staged_table.key, staged_table.version_ref.schema, columns)
-    # The table has this key already, so its rows need not be read.
+    # If the table has this key already, its rows need not be read.
     if tuple(columns) == staged_table.primary_key:
         return staged_table
     check_unique(staged_table.version_ref, columns)

@@ -185,7 +185,7 @@ class PageRoute(Route):
 
 
 class Site(ABC):
-    """The pages of one UI, and the rights of its visitors. A page is answered in a thread."""
+    """The pages of one UI, and the lakes that its visitors may see. A page is answered in a thread."""
 
     home: ClassVar[str]
     static_path: ClassVar[str]

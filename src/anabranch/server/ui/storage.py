@@ -22,7 +22,7 @@ from anabranch.storage.requests import OnProgress, Progress
 _WAIT_SECONDS = 1.0
 # A result that was not opened is computed again after that time.
 _FRESH_SECONDS = 60.0
-# The limit of work that runs at once in a process, and of work that waits.
+# The limits of work that runs at once in a process, of all its work that is kept, and of that of one lake.
 _AT_ONCE = 2
 _MOST_WORK = 20
 _MOST_OF_LAKE = 4

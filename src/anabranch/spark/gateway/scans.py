@@ -123,7 +123,7 @@ def _version_ref(request: Request) -> VersionRef:
 
 
 def load_source(request: Request) -> dict[str, Any]:
-    """Return the table that options name, pinned, unless they do not request its rows."""
+    """Return the table that options name, pinned, or report that they request its changes and not its rows."""
     if asks_for_changes(request["options"]):
         return {"reads_rows": False}
     reading = ReadOptions.parse(with_lent_options(request["options"], request["lent"]))
@@ -249,7 +249,7 @@ def _null_safe(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 def _in(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
     column, kind = _column(args[0], schema)
     given = [arg for arg in args[1:] if arg["op"] != "literal" or arg.get("value") is not None]
-    # With a null in the list the result is null instead of false, which NOT would change.
+    # With a null in the list the result is null, not false. Under NOT, false would become true, and null stays null.
     has_null = len(given) < len(args) - 1
     if not given:
         return PushedPredicate("false", not has_null)

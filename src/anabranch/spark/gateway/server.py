@@ -17,7 +17,6 @@ from typing import Any
 
 from anabranch.errors import AnabranchError, BranchNotFoundError
 from anabranch.hints import Door, words_at
-from anabranch.spark.gateway import merge_procedures as merge_procedures  # the import adds its procedures
 from anabranch.spark.gateway import metadata, procedures, scans, tables, writes
 from anabranch.spark.gateway.requests import Frames, ProtocolError, Request
 from anabranch.spark.options import OpenRepository

@@ -17,11 +17,11 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from anabranch.column_types import show_type
-from anabranch.errors import InvalidExpressionError, InvalidInputError, TableNotFoundError
+from anabranch.errors import InvalidExpressionError, InvalidInputError
 from anabranch.format import staging
+from anabranch.format.arguments import unknown_table
 from anabranch.format.staging import DEFAULT, DESCRIPTION, ColumnChange, default_expression
 from anabranch.format.staging.expressions import find_default
-from anabranch.hints import suggest
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
@@ -67,8 +67,7 @@ def load_table(request: Request) -> dict[str, Any]:
     commits = request.get("commits", {})
     snapshot = EngineAccess(request.repository).published_snapshot_of(commits.get(name.ref, name.ref))
     if str(name.key) not in snapshot:
-        hint = suggest(str(name.key), snapshot, "list the tables with SHOW TABLES", by_parts=True)
-        raise TableNotFoundError(f"there is no table '{name.key}' in '{name.ref}'", hint=hint)
+        raise unknown_table(name.key, f"in '{name.ref}'", snapshot, "list the tables with SHOW TABLES")
     # The commit of a live branch does not record which tables of main it shows.
     is_pinned = snapshot.main_commit_id is None
     if name.metadata is not None:

@@ -131,7 +131,7 @@ def commit_write(request: Request) -> dict[str, Any]:
     tasks: Sequence[Mapping[str, Any]] = request["tasks"]
     fresh = _fresh(tasks)
     with write.repository.transaction(write.branch, message=write.message, metadata=write.metadata) as tx:
-        # Rows are only added, so the rows that were read need not be unchanged.
+        # Rows are only added, so concurrent changes of other rows do not matter.
         if write.read is None and write.where is None:
             write.table.take_in(tx, fresh)
         else:
@@ -216,7 +216,7 @@ def _change(write: _Write, tasks: Sequence[Mapping[str, Any]], fresh: Sequence[s
 
 @dataclass(slots=True, kw_only=True)
 class _MovedRows:
-    """Rows with the values after their columns. Addresses and changed keys are counted while rows are read."""
+    """Collects the addresses of replaced rows, and counts changed keys, while the rows of `write_moved` are read."""
 
     writer: FragmentWriter
     keys: Sequence[str]

@@ -10,8 +10,8 @@ import pytest
 from anabranch.errors import DamagedFileError, UnsupportedFormatError
 from anabranch.format.bases import add_base, append_to_base
 from anabranch.format.home import Home
-from anabranch.format.layout.files import FileKind, FilesReader, files_of_fragment, folder_of_index
 from anabranch.format.layout.listing import LayoutFile, LayoutKind, ManifestName, layout
+from anabranch.format.layout.needed_files import FileKind, FilesReader, files_of_fragment, folder_of_index
 from anabranch.format.refs.branches import create_branch
 from anabranch.storage.uris import relative_to
 from tests.format.live_files import list_live_files

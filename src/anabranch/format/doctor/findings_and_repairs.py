@@ -334,7 +334,7 @@ class Repairs:
     def drop_manifests(self, branch: str, paths: Sequence[str], seen: Sequence[str]) -> bool:
         """Remove the first manifests of creators that lost the race for the name of a branch.
 
-        `seen` are all manifests of the branch at the diagnosis: a writer that has added one builds on those to remove.
+        `seen` are all manifests of the branch at the diagnosis. A writer that has added one since builds on them.
         """
         present = self._manifests(branch)
         if set(present) != set(seen) or max(present.values()) > self._old:
