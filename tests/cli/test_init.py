@@ -94,3 +94,22 @@ def test_real_processes_share_the_memory_of_a_folder_and_those_below_it(folder: 
     external = in_a_process("status", cwd=folder.parent)
     assert (external.returncode, external.stdout) == (3, "")
     assert "create one with 'anabranch init PATH'" in external.stderr
+
+
+def test_repository_inside_another_is_refused(run: Run, folder: Path) -> None:
+    run("init", "lake")
+    for path in ("lake/inner", "lake/tables/shop"):
+        answer = run("init", path)
+        assert answer.code != 0
+        assert f"is inside the repository at '{folder}/lake'" in answer.err
+        assert not (folder / path / "_repo.json").exists()
+    assert run("init", "lake2").code == 0, "only its name begins with that of the other"
+
+
+def test_repository_near_a_wrong_path_is_named(run: Run, folder: Path) -> None:
+    run("init", "demo/lake")
+    for wrong in ("demo", "demo/lake/tables", "demo/lake/tables/none"):
+        answer = run("status", "--repo", wrong)
+        assert answer.code != 0
+        assert f"open '{folder}/demo/lake'" in answer.err
+    assert "create one with" in run("status", "--repo", "elsewhere").err

@@ -3,13 +3,15 @@
 A repository on a local disk has a reserve of space, so that garbage collection works on a full disk.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from anabranch.errors import (
     CorruptError,
+    InvalidPathError,
     ObjectNotFoundError,
     RepositoryExistsError,
     RepositoryNotFoundError,
@@ -85,6 +87,10 @@ def create_repository(config: RepoConfig) -> None:
     heads = Heads(config)
     if has_mark(config):
         raise _exists(config)
+    if outer := next(_iter_repositories(config, Path(config.root).parents), None):
+        raise InvalidPathError(
+            f"{config.root!r} is inside the repository at {outer!r}", hint="choose a folder outside of it"
+        )
     refuse_unfinished(config)
     # A call that was interrupted may have created main. A repeated call then adds only the mark.
     if heads.find(BranchName(MAIN)) is None:
@@ -101,10 +107,28 @@ def check_repository(config: RepoConfig) -> Mark:
         return _decode(config.store.get(MARK), path=MARK)
     except ObjectNotFoundError:
         refuse_unfinished(config)
+        near = next(_iter_repositories(config, _iter_near(Path(config.root))), None)
         raise RepositoryNotFoundError(
             f"there is no repository at {config.root!r}",
-            hint=f"check the path, or create one with `init({config.root!r})`",
+            hint=f"open {near!r}" if near else f"check the path, or create one with `init({config.root!r})`",
         ) from None
+
+
+def _iter_near(folder: Path) -> Iterator[Path]:
+    """Yield the folders in which a user may have meant to find a repository: those inside, then those around."""
+    with suppress(OSError):
+        yield from sorted(folder.iterdir())
+    yield from folder.parents
+
+
+def _iter_repositories(config: RepoConfig, folders: Iterable[Path]) -> Iterator[str]:
+    """Yield the folders that are repositories, if the store is the local disk."""
+    if is_local(config.root):
+        for folder in folders:
+            # A folder that cannot be read is not an error here.
+            with suppress(OSError):
+                if (folder / MARK).is_file():
+                    yield str(folder)
 
 
 def put_mark(config: RepoConfig, mark: Mark) -> None:
