@@ -102,7 +102,10 @@ def test_run_leads_to_its_steps_and_their_lineage(browser: Browser, site: LocalS
 
 def test_run_shows_its_checks_and_what_failed(browser: Browser, site: LocalSite) -> None:
     def results() -> list[tuple[str, str]]:
-        rows = page.get_by_role("table", name="Checks of the run").get_by_role("row").all()[1:]
+        checks = page.get_by_role("table", name="Checks of the run")
+        # A click does not wait for the next page, and neither does `all`.
+        expect(checks).to_be_visible()
+        rows = checks.get_by_role("row").all()[1:]
         return [
             (row.get_by_role("rowheader").inner_text().partition("\n")[0], row.get_by_role("cell").first.inner_text())
             for row in rows
