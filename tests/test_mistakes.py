@@ -406,6 +406,22 @@ ON_THE_COMMAND_LINE = {
         'the SQL does not work: syntax error at or near "sale"',
         "write the ref in quotes: AT 'sale'",
     ),
+    "sql 'SELECT * FROM shop.orders AT main~1 WHERE id = 1'": (
+        'the SQL does not work: syntax error at or near "main"',
+        "write the ref in quotes: AT 'main~1'",
+    ),
+    "sql 'SELECT * FROM shop.orders AT main@v3, shop.orders AT main'": (
+        'the SQL does not work: syntax error at or near "main"',
+        "write the ref in quotes: AT 'main@v3'",
+    ),
+    "sql 'SELECT * FROM (SELECT * FROM shop.orders AT main@{2026-11-15 10:00})'": (
+        'the SQL does not work: syntax error at or near "main"',
+        "write the ref in quotes: AT 'main@{2026-11-15 10:00}'",
+    ),
+    "sql 'SELECT * FROM shop.orders AT \"main~1\"'": (
+        'the SQL does not work: syntax error at or near ""main~1""',
+        "write the ref in quotes: AT 'main~1'",
+    ),
     "branch create dev main": ("got unexpected extra argument(s) (main)", "use --from main"),
     "tag create v2.0 main~1": ("got unexpected extra argument(s) (main~1)", "use --ref main~1"),
     "diff main sale shop.products": (
