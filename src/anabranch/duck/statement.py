@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 
 from anabranch.errors import InvalidExpressionError, TableNotFoundError
+from anabranch.ids import time_ref
 
 SYSTEM_BUCKET = "anabranch"
 # With spaces, which no bucket name has, so that the name can be split again.
@@ -79,8 +80,8 @@ _NAME = re.compile(f"(?:{_PART})(?:{_SPACE}\\.{_SPACE}(?:{_PART}))*".encode(), r
 _PARTS = re.compile(f"({_PART})|{_SPACE}", re.DOTALL)
 _EXPLAIN = re.compile(rf"{_SPACE}explain\b{_SPACE}(analyze\b)?", re.DOTALL | re.IGNORECASE)
 _AT_END = re.compile(r"\bAT\s+$", re.IGNORECASE)
-# A ref without quotes, or in quotes of the wrong kind. Only a time in braces contains spaces.
-_BARE_REF = re.compile(r"[\"`]([^\"`']+)[\"`]|(?:@\{[^{}']*\}|[^\s,;()\"'`])+")
+# A ref without quotes, or in quotes of the wrong kind. Only a time contains a space.
+_BARE_REF = re.compile(r"[\"`]([^\"`']+)[\"`]|[0-9-]+ [0-9]+:[0-9:.]+|(?:@\{[^{}']*\}|[^\s,;()\"'`])+")
 _FIRST_WORD = re.compile(rf"{_SPACE}(\w*)", re.DOTALL)
 _QUERIES = frozenset({"", "DESCRIBE", "FROM", "PIVOT", "SELECT", "SHOW", "SUMMARIZE", "TABLE", "VALUES", "WITH"})
 
@@ -182,7 +183,8 @@ def _hint_for(problem: str, before: str, rest: str) -> str:
     if 'at or near "@' in problem:
         return "for another branch, tag or commit, write AT and the ref in quotes, such as shop.orders AT 'main~3'"
     if _AT_END.search(before) and (ref := _BARE_REF.match(rest)):
-        return f"write the ref in quotes: AT '{ref[1] or ref[0]}'"
+        text = ref[1] or ref[0]
+        return f"write the ref in quotes: AT '{time_ref(text) or text}'"
     return "correct the SQL"
 
 
