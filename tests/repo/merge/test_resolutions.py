@@ -137,7 +137,7 @@ def test_values_are_given_as_in_json(lake: ab.Repository) -> None:
         ([{"table": ORDERS, "column": "v", "value": "x"}], "has no key"),
         ([{**decide(1, take="source"), "table": "in_c_sales.order"}], "did you mean 'in_c_sales.orders.v'"),
         ([{**decide(1, take="source"), "column": "vv"}], "did you mean 'in_c_sales.orders.v'"),
-        ([decide(1, value={"a": 1})], "does not fit column 'v'"),
+        ([decide(1, value={"a": 1})], r"cannot convert \{'a': 1\} to string \(column 'v', key \{'id': 1\}\)"),
     ],
 )
 def test_wrong_resolutions_are_refused(parted: ab.Repository, given: Any, problem: str) -> None:
