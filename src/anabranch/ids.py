@@ -397,8 +397,7 @@ def time_ref(text: str) -> str | None:
 
 def hint_for_ref(text: str, *, otherwise: str) -> str:
     """Return the hint for a ref that names nothing. It may be a time without a branch."""
-    found = time_ref(text)
-    return otherwise if found is None else f"for the state of a branch at a time, write {found!r}"
+    return f"for the state of a branch at a time, write {found!r}" if (found := time_ref(text)) else otherwise
 
 
 def checked_text(text: str, what: str = "message", *, longest: float = MAX_TEXT) -> str:
