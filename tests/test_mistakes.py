@@ -56,6 +56,17 @@ IN_PYTHON = {
         "ref 'main@{yesterday}' contains the invalid time 'yesterday'; write it like '2026-11-15' or "
         "'2026-11-15T10:00:00Z'"
     ),
+    'repo.table("shop.orders", ref="2026-11-19")': (
+        "there is no branch, tag or commit '2026-11-19'; for the state of a branch at a time, write 'main@{2026-11-19}'"
+    ),
+    'repo.table("shop.orders", ref="2026-11-19 23:00:45")': (
+        "ref '2026-11-19 23:00:45' contains the name '2026-11-19 23:00:45', which contains ' :'; for the state of a "
+        "branch at a time, write 'main@{2026-11-19 23:00:45}'"
+    ),
+    "repo.sql(\"SELECT * FROM shop.orders AT '2026-11-19T23:00:45Z'\")": (
+        "ref '2026-11-19T23:00:45Z' contains the name '2026-11-19T23:00:45Z', which contains ':'; for the state of a "
+        "branch at a time, write 'main@{2026-11-19T23:00:45Z}'"
+    ),
     'repo.snapshot_of("main~99")': "main~99 goes back before the first commit; go back at most 8 commits",
     'repo.snapshot_of("v1.0")["shop.reviews"]': (
         "there is no table 'shop.reviews' in commit ID; list the tables with `tables()`"
@@ -405,6 +416,34 @@ ON_THE_COMMAND_LINE = {
     "sql 'SELECT * FROM shop.orders AT sale'": (
         'the SQL does not work: syntax error at or near "sale"',
         "write the ref in quotes: AT 'sale'",
+    ),
+    "sql 'SELECT * FROM shop.orders AT main~1 WHERE id = 1'": (
+        'the SQL does not work: syntax error at or near "main"',
+        "write the ref in quotes: AT 'main~1'",
+    ),
+    "sql 'SELECT * FROM shop.orders AT main@v3, shop.orders AT main'": (
+        'the SQL does not work: syntax error at or near "main"',
+        "write the ref in quotes: AT 'main@v3'",
+    ),
+    "sql 'SELECT * FROM (SELECT * FROM shop.orders AT main@{2026-11-15 10:00})'": (
+        'the SQL does not work: syntax error at or near "main"',
+        "write the ref in quotes: AT 'main@{2026-11-15 10:00}'",
+    ),
+    "sql 'SELECT * FROM shop.orders AT \"main~1\"'": (
+        'the SQL does not work: syntax error at or near ""main~1""',
+        "write the ref in quotes: AT 'main~1'",
+    ),
+    "sql 'SELECT * FROM shop.orders AT 2026-11-15 10:00'": (
+        'the SQL does not work: syntax error at or near "2026"',
+        "write the ref in quotes: AT 'main@{2026-11-15 10:00}'",
+    ),
+    "sql \"SELECT * FROM shop.orders AT '2026-11-19'\"": (
+        "there is no branch, tag or commit '2026-11-19'",
+        "for the state of a branch at a time, write 'main@{2026-11-19}'",
+    ),
+    "table show shop.orders --ref '2026-11-19 23:00:45'": (
+        "ref '2026-11-19 23:00:45' contains the name '2026-11-19 23:00:45', which contains ' :'",
+        "for the state of a branch at a time, write 'main@{2026-11-19 23:00:45}'",
     ),
     "branch create dev main": ("got unexpected extra argument(s) (main)", "use --from main"),
     "tag create v2.0 main~1": ("got unexpected extra argument(s) (main~1)", "use --ref main~1"),

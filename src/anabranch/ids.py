@@ -324,7 +324,8 @@ class Ref:
         # Refused only if it can be neither: a ref is resolved later, and only then it is known which of the two it
         # names.
         if (problem := _branch_problem(name)) and _tag_problem(name):
-            raise InvalidNameError(f"ref {text!r} contains the name {name!r}, which {problem[0]}", hint=problem[1])
+            hint = hint_for_ref(name, otherwise=problem[1])
+            raise InvalidNameError(f"ref {text!r} contains the name {name!r}, which {problem[0]}", hint=hint)
         if steps:
             return cls(name, steps=_parse_steps(text, steps))
         if at is not None and not _is_moment(at):
@@ -387,6 +388,16 @@ def _is_moment(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def time_ref(text: str) -> str | None:
+    """Return the ref to main at a time, or None if the text is not a time."""
+    return f"{MAIN}@{{{text}}}" if _is_moment(text) else None
+
+
+def hint_for_ref(text: str, *, otherwise: str) -> str:
+    """Return the hint for a ref that names nothing. It may be a time without a branch."""
+    return f"for the state of a branch at a time, write {found!r}" if (found := time_ref(text)) else otherwise
 
 
 def checked_text(text: str, what: str = "message", *, longest: float = MAX_TEXT) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 
 from anabranch.errors import InvalidExpressionError, TableNotFoundError
+from anabranch.ids import time_ref
 
 SYSTEM_BUCKET = "anabranch"
 # With spaces, which no bucket name has, so that the name can be split again.
@@ -78,6 +79,9 @@ _PART = r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|[^\s.\"'(),;]+"
 _NAME = re.compile(f"(?:{_PART})(?:{_SPACE}\\.{_SPACE}(?:{_PART}))*".encode(), re.DOTALL)
 _PARTS = re.compile(f"({_PART})|{_SPACE}", re.DOTALL)
 _EXPLAIN = re.compile(rf"{_SPACE}explain\b{_SPACE}(analyze\b)?", re.DOTALL | re.IGNORECASE)
+_AT_END = re.compile(r"\bAT\s+$", re.IGNORECASE)
+# A ref without quotes, or in quotes of the wrong kind. Only a time contains a space.
+_BARE_REF = re.compile(r"[\"`]([^\"`']+)[\"`]|[0-9-]+ [0-9]+:[0-9:.]+|(?:@\{[^{}']*\}|[^\s,;()\"'`])+")
 _FIRST_WORD = re.compile(rf"{_SPACE}(\w*)", re.DOTALL)
 _QUERIES = frozenset({"", "DESCRIBE", "FROM", "PIVOT", "SELECT", "SHOW", "SUMMARIZE", "TABLE", "VALUES", "WITH"})
 
@@ -156,11 +160,12 @@ _WRITES = {
 
 def _refusal(tree: Any, body: str) -> InvalidExpressionError:
     if tree.get("error_type") != "not implemented":
-        before = body.encode()[: int(tree.get("position") or 0)]
+        position, text = int(tree.get("position") or 0), body.encode()
+        before, rest = text[:position].decode(), text[position:].decode()
         return InvalidExpressionError(
             f"the SQL does not work: {tree.get('error_message')}",
-            hint=_hint_for(str(tree.get("error_message")), body),
-            details={"line": 1 + before.count(b"\n")},
+            hint=_hint_for(str(tree.get("error_message")), before, rest),
+            details={"line": 1 + before.count("\n")},
         )
     match = _FIRST_WORD.match(body)
     word = match.group(1).upper() if match else ""
@@ -173,15 +178,13 @@ def _refusal(tree: Any, body: str) -> InvalidExpressionError:
     return InvalidExpressionError("there are several SQL statements", hint="give one SELECT")
 
 
-def _hint_for(problem: str, body: str) -> str:
+def _hint_for(problem: str, before: str, rest: str) -> str:
     """Return the hint for SQL that cannot be parsed. Most mistakes about refs are a missing AT or its quotes."""
-    near = re.search('at or near "(.+)"', problem)
-    if near is None:
-        return "correct the SQL"
-    if near[1].startswith("@"):
+    if 'at or near "@' in problem:
         return "for another branch, tag or commit, write AT and the ref in quotes, such as shop.orders AT 'main~3'"
-    if re.search(rf"\bAT\s+{re.escape(near[1])}", body, re.IGNORECASE):
-        return f"write the ref in quotes: AT '{near[1]}'"
+    if _AT_END.search(before) and (ref := _BARE_REF.match(rest)):
+        text = ref[1] or ref[0]
+        return f"write the ref in quotes: AT '{time_ref(text) or text}'"
     return "correct the SQL"
 
 

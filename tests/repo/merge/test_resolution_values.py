@@ -91,14 +91,18 @@ def test_value_may_be_given_as_python_has_it(kinds: ab.Repository) -> None:
 )
 def test_value_that_does_not_fit_its_column_is_refused(kinds: ab.Repository, name: str, value: Any) -> None:
     given = {"table": KINDS, "key": {"day": "2026-01-31"}, "column": name, "value": value}
-    with nothing_changes(kinds), pytest.raises(InvalidInputError, match=f"does not fit column '{name}'"):
+    with nothing_changes(kinds), pytest.raises(InvalidInputError, match=r"^cannot convert") as caught:
         kinds.merge("dev", resolutions=[given], strategy="target")
+    assert f"(column '{name}', key {{'day': '2026-01-31'}})" in caught.value.problem
+    assert caught.value.hint == "correct the value of the decision"
 
 
 def test_row_whose_value_does_not_fit_is_refused(kinds: ab.Repository) -> None:
     given = {"table": KINDS, "key": {"day": "2026-01-30"}, "value": {"day": "2026-01-30", "time64": "noon"}}
-    with nothing_changes(kinds), pytest.raises(InvalidInputError, match=r"does not fit.*'time64'"):
+    with nothing_changes(kinds), pytest.raises(InvalidInputError, match=r"^cannot convert 'noon' to") as caught:
         kinds.merge("dev", resolutions=[given], strategy="target")
+    assert "(column 'time64', key {'day': '2026-01-30'})" in caught.value.problem
+    assert caught.value.hint == "correct the value of the decision"
 
 
 # Names from before a rename

@@ -137,12 +137,57 @@ def test_values_are_given_as_in_json(lake: ab.Repository) -> None:
         ([{"table": ORDERS, "column": "v", "value": "x"}], "has no key"),
         ([{**decide(1, take="source"), "table": "in_c_sales.order"}], "did you mean 'in_c_sales.orders.v'"),
         ([{**decide(1, take="source"), "column": "vv"}], "did you mean 'in_c_sales.orders.v'"),
-        ([decide(1, value={"a": 1})], "does not fit column 'v'"),
+        ([decide(1, value={"a": 1})], r"cannot convert \{'a': 1\} to string \(column 'v', key \{'id': 1\}\)"),
     ],
 )
 def test_wrong_resolutions_are_refused(parted: ab.Repository, given: Any, problem: str) -> None:
     with nothing_changes(parted), pytest.raises(InvalidInputError, match=problem):
         parted.merge("dev", resolutions=given)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        decide(99, take="source"),
+        {**decide(1, take="source"), "key": {"id": "1"}},
+        {**decide(1, take="source"), "column": "id"},
+        {**decide(1, take="source"), "path": "city"},
+        {"table": ORDERS, "key": {"id": 1}, "take": "source"},
+    ],
+)
+@pytest.mark.parametrize("is_dry", [False, True])
+def test_resolution_that_matches_no_conflict_is_refused(
+    parted: ab.Repository, wrong: dict[str, Any], *, is_dry: bool
+) -> None:
+    given = [decide(1, take="source"), decide(1, take="source"), wrong]
+    with nothing_changes(parted), pytest.raises(InvalidInputError, match="matches no conflict") as caught:
+        parted.merge("dev", resolutions=given, strategy="target", dry_run=is_dry)
+    assert str(wrong) in caught.value.problem
+
+
+def test_resolution_for_other_values_of_the_sides_may_match_no_conflict(parted: ab.Repository) -> None:
+    names = ("table", "kind", "key", "column", "base", "source", "target")
+    printed = [
+        {"take": "source", **{name: getattr(conflict, name) for name in names}} for conflict in parted.conflicts("dev")
+    ]
+    set_words(parted, "main", "dev", where="id < 3")
+    parted.merge("dev", resolutions=printed, strategy="target")
+    assert words(parted) == {1: "dev1", 2: "dev2", 3: "dev3"}
+    # It has the result already.
+    parted.merge("dev", resolutions=[decide(99, take="source")])
+
+
+def test_resolution_for_one_of_several_commits_matches(parted: ab.Repository) -> None:
+    set_words(parted, "dev", "later", where="id = 2")
+    given = [decide(number, take="source") for number in (1, 2)]
+    parted.cherry_pick("main..dev", branch="main", resolutions=given, strategy="target", dry_run=True)
+    wrong = [*given, decide(99, take="source")]
+    for is_dry in (True, False):
+        with pytest.raises(InvalidInputError, match="matches no conflict"):
+            parted.cherry_pick("main..dev", branch="main", resolutions=wrong, strategy="target", dry_run=is_dry)
+    assert words(parted)[1] == "main1"
+    parted.cherry_pick("main..dev", branch="main", resolutions=given, strategy="target")
+    assert words(parted)[1] == "dev1"
 
 
 @pytest.mark.parametrize(

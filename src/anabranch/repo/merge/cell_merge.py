@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.column_types import show_type
 from anabranch.errors import InvalidInputError, KeyConflictError, SchemaMismatchError
 from anabranch.format.arrow_types import bytes_field, python_values
 from anabranch.format.compare.matching import Mask, differ
@@ -20,9 +19,8 @@ from anabranch.format.compare.parts import row_ids_at
 from anabranch.format.staging import RowBatch, are_surely_unique
 from anabranch.format.staging.incoming import cast_computed, fit_rows
 from anabranch.hints import suggest
-from anabranch.json_values import value_from_json
 from anabranch.repo.history.comparer import TableCounts
-from anabranch.repo.merge.cell_resolvers import Cells, choose, first_of, put_at
+from anabranch.repo.merge.cell_resolvers import Cells, choose, decided_value, first_of, put_at
 from anabranch.repo.merge.changed_rows import (
     ChangedRows,
     FoundRows,
@@ -296,27 +294,26 @@ class _RowMerger:
 
     def _as_row(self, answer: Any, conflict: Conflict) -> pa.Table:
         """Return the row that a resolver or decision gave for a row that one side deleted as a row of the result."""
-        given = answer.value if isinstance(answer, JsonValue) else answer
+        given, giver = answer, f"the resolver of '{self._key}' returned"
         hint = f"pass a dict of the columns {', '.join(self._schema.names)}, None, or NotImplemented"
+        if isinstance(answer, JsonValue):
+            given, giver = answer.value, f"the decision on a row of '{self._key}' gives"
+            hint = f"give an object of the columns {', '.join(self._schema.names)}, or null"
         if not isinstance(given, Mapping) or not given:
-            raise InvalidInputError(f"the resolver of '{self._key}' must return a row, got {given!r}", hint=hint)
+            raise InvalidInputError(f"{giver} {given!r}, which is not a row", hint=hint)
         named = {self._result_name(name, hint): value for name, value in given.items()}
         fields = [bytes_field(self._schema.field(name)) for name in named]
         try:
             if isinstance(answer, JsonValue):
-                named = {field.name: _value_of(named[field.name], field) for field in fields}
+                named = {f.name: decided_value(JsonValue(named[f.name]), f, conflict) for f in fields}
             rows = pa.Table.from_pylist([named], schema=pa.schema(fields))
             row = fit_rows(rows, self._strict_schema).to_table()
         except (pa.ArrowException, OverflowError, ValueError, SchemaMismatchError) as err:
-            problem = f"the resolver of '{self._key}' returned a row that does not fit: {err}"
-            raise InvalidInputError(problem, hint=hint) from err
+            raise InvalidInputError(f"{giver} a row that does not fit: {err}", hint=hint) from err
         found = {name: python_values(row.column(name))[0] for name in self._keys}
         # A row with another key would not be the one that was decided on, and could repeat the key of a third row.
         if (self._keys and not self._keys.keys() <= named.keys()) or found not in ({}, dict(conflict.key or {})):
-            raise InvalidInputError(
-                f"the resolver of '{self._key}' returned {given!r} for the row {conflict.key}",
-                hint="return a row with the same key",
-            )
+            raise InvalidInputError(f"{giver} {given!r} for the row {conflict.key}", hint="use a row with the same key")
         return row
 
     def _result_name(self, name: Any, hint: str) -> str:
@@ -357,10 +354,3 @@ def _have_same_columns(step: MergeTable) -> bool:
         for column in step.shape.columns
         for side, name in zip(sides, column.triple.sides, strict=True)
     )
-
-
-def _value_of(value: Any, field: pa.Field) -> Any:
-    try:
-        return value_from_json(value, field.type)
-    except (pa.ArrowException, TypeError, ValueError) as err:
-        raise ValueError(f"cannot convert {value!r} to {show_type(field.type)} (column {field.name!r}): {err}") from err

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from anabranch.column_types import show_type
 from anabranch.errors import InvalidInputError
+from anabranch.format.arrow_types import shorten
 from anabranch.format.compare.matching import Mask
-from anabranch.json_values import value_from_json
+from anabranch.json_values import json_value, value_from_json
 from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.repo.merge.decisions import JsonValue
 
@@ -224,9 +225,11 @@ def by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
             for answer, side in zip(answers, sides, strict=True)
         ]
         try:
-            kind = cells.target.type
-            read = [value_from_json(one.value, kind) if isinstance(one, JsonValue) else one for one in values]
-            given = pa.array(read, kind)
+            column = cells.column if cells.path is None else f"{cells.column}.{cells.path}"
+            field = pa.field(column, cells.target.type)
+            pairs = zip(values, conflicts, strict=True)
+            read = [decided_value(one, field, of) if isinstance(one, JsonValue) else one for one, of in pairs]
+            given = pa.array(read, field.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as err:
             raise InvalidInputError(
                 f"the resolver of {name!r} returned a value that does not fit column {cells.column!r}: {err}",
@@ -237,6 +240,20 @@ def by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
         return every.take(pa.array(chosen, pa.int64())), resolved
 
     return decide
+
+
+def decided_value(decided: JsonValue, field: pa.Field, conflict: Conflict) -> Any:
+    """Return the value of a decision as a column takes it. Raise InvalidInputError if it does not fit."""
+    try:
+        found = value_from_json(decided.value, field.type)
+        pa.array([found], field.type)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as err:
+        where = f"column '{field.name}', key {shorten(json_value(conflict.key))}"
+        raise InvalidInputError(
+            f"cannot convert {shorten(decided.value)} to {show_type(field.type)} ({where})",
+            hint="correct the value of the decision",
+        ) from err
+    return found
 
 
 def _side_of(answer: Any, conflict: Conflict) -> int | None:

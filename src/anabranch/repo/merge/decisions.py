@@ -17,6 +17,8 @@ from anabranch.repo.merge.conflict_types import Conflict, ConflictKind
 _SIDES = ("base", "source", "target")
 # The last four are in the conflicts that the command line prints, so that these can be passed back.
 _FIELDS = ("table", "key", "column", "path", "take", "value", *_SIDES, "kind", "problem", "hint", "decision")
+# An entry with one of these is only for the conflict that was printed with them, which may not exist any more.
+_PRINTED = frozenset({*_SIDES, "kind"})
 _EXAMPLE = "{'table': 'shop.orders', 'key': {'id': 2}, 'column': 'amount', 'take': 'source'}"
 
 
@@ -127,6 +129,7 @@ class Decisions:
     `resolvers` are the decisions without a key: they decide every conflict of a column or a table. `by_schema` are
     those on one conflict of a column or table itself: its entry has the values of the sides, but no key. `kept` reads
     the decisions of earlier attempts, which come after these. `record` is called with each conflict that was decided.
+    `met` are the ids of the decisions whose conflict was found.
     """
 
     by_key: Mapping[_Subject, Sequence[_Decision]] = field(default_factory=dict)
@@ -134,6 +137,7 @@ class Decisions:
     resolvers: Mapping[str, str] = field(default_factory=dict)
     kept: "Callable[[], Decisions] | None" = None
     record: "Callable[[Conflict], None] | None" = None
+    met: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.by_key or self.by_schema or self.resolvers)
@@ -141,6 +145,15 @@ class Decisions:
     def names(self) -> set[str]:
         """Return the tables and columns that are decided on, as resolvers name them."""
         return {table if column is None else f"{table}.{column}" for table, column in (*self.by_key, *self.by_schema)}
+
+    def check_met(self) -> None:
+        """Raise InvalidInputError if a decision on a cell or row has met no conflict. One on a printed conflict may."""
+        for decision in (one for decisions in self.by_key.values() for one in decisions):
+            if id(decision) not in self.met and _PRINTED.isdisjoint(decision.entry):
+                raise InvalidInputError(
+                    f"the resolution {dict(decision.entry)!r} matches no conflict",
+                    hint="correct its table, key, column and path, or leave it out",
+                )
 
     def side_of(self, names: TableNames, column: str | None, values: Sequence[Any]) -> str | None:
         """Return the side that was decided for a conflict of a column or table itself, with these values."""
@@ -174,6 +187,7 @@ class Decisions:
             values = {side: getattr(conflict, side) for side in _SIDES}
             # In this order: resolutions of the call come before those that were kept from an earlier merge.
             for known in decided:
+                self.met.update(map(id, known.get(where, ())))
                 if (decision := _find(known.get(where, ()), values)) is not None:
                     self._note(conflict, decision)
                     return decision.answer(conflict)
@@ -225,8 +239,7 @@ def parse_decisions(given: Sequence[Mapping[str, Any]] | None, *, are_kept: bool
                     f"the resolution {dict(entry)!r} has no key, so it cannot set a value",
                     hint="take 'source' or 'target'",
                 )
-            is_single = bool(expected) or "kind" in entry
-            _add((by_schema if is_single else for_all).setdefault(subject, []), decision)
+            _add((for_all if _PRINTED.isdisjoint(entry) else by_schema).setdefault(subject, []), decision)
     for (table, _), decisions in by_key.items():
         _by_key(decisions, TableNames(tables=(table,)))  # refuses contradictions before rows are read
     resolvers = {

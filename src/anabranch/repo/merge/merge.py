@@ -58,6 +58,8 @@ def plan_merge(repo_store: RepoStore, request: BranchMerge) -> MergePlan:
     merger.check_fast_forward(head)
     with merger.collected_errors(head):
         combination = request.combiner.count(request.combiner.plan(merger.sides(head)))
+    if not combination.conflicts.count:
+        request.combiner.resolution.decisions.check_met()
     # A squash commit has no second parent, so that without changes there is nothing to record.
     is_empty = request.squash and not combination.conflicts.count and not any(map(changes_table, combination.tables))
     return merger.plan(head, None if is_empty else combination)
@@ -166,6 +168,7 @@ class _BranchMerger:
         # Other merges without changes are published: their second parent is the base of the next merge.
         if self._request.squash and not changes:
             raise _UpToDateError
+        combiner.resolution.decisions.check_met()
         return changes
 
     def collected_errors(self, head: LogEntry) -> AbstractContextManager[None]:

@@ -182,6 +182,8 @@ def _make_commits(
         check_clock(repo_store.config, repo_store.commits.put(record, full_map, durable=False))
         made.append(record)
         view = replace(below, head=record, own=tuple(sorted({*below.own, *staged})))
+    if changes:  # A rebase may apply no commit.
+        combiner.resolution.decisions.check_met()
     return view, tuple(made)
 
 
@@ -254,6 +256,8 @@ def plan_replay(repo_store: RepoStore, request: Replay) -> tuple[CommitPlan, ...
             plans.append(plan)
             if not plan.is_clean:
                 break
+    if plans and plans[-1].is_clean:
+        request.combiner.resolution.decisions.check_met()
     return tuple(plans)
 
 

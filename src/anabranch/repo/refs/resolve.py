@@ -17,7 +17,7 @@ from anabranch.errors import (
     VersionNotFoundError,
 )
 from anabranch.hints import suggest
-from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName
+from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName, hint_for_ref
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
 from anabranch.repo.log.config import RepoConfig, as_text
 from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
@@ -112,7 +112,8 @@ def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
     if entry is not None:
         repo_store.heads.get(branch)  # raises, because the branch is deleted
     similar = [*repo_store.heads.names.list_similar(name), *list_similar_tags(repo_store, name)]
-    hint = suggest(name, similar, "see `branch_list()`, `tag_list()` and `list_commits()`")
+    lists = "see `branch_list()`, `tag_list()` and `list_commits()`"
+    hint = suggest(name, similar, hint_for_ref(name, otherwise=lists))
     if name == "HEAD":
         hint = "write the name of a branch, such as main or main~1; without a ref, the current branch counts"
     raise BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
