@@ -3,6 +3,7 @@
 import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import lance
 import pytest
 
 from anabranch.errors import InvalidInputError
+from anabranch.server import status
 from anabranch.server.app import listen
 from anabranch.server.settings import Limits
 from tests.server.conftest import Project, Running, ok, refused, serving
@@ -134,6 +136,18 @@ def test_health_is_503_when_the_metadata_cannot_be_read(tmp_path: Path) -> None:
         while answer.status_code == 200:  # the result of the last check is used for a second
             answer = client.get("/health")
         refused(answer, 503, "storage_unavailable")
+
+
+def test_health_is_ok_for_clients_that_wait_for_one_check(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A check is valid for no time, so that new ones begin while requests wait for an earlier one.
+    monkeypatch.setattr(status, "_VALID_SECONDS", 0.0)
+
+    def ask(_: int) -> list[int]:
+        with running.client() as client:
+            return [client.get("/health").status_code for _ in range(50)]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(chain.from_iterable(pool.map(ask, range(8)))) == {200}
 
 
 def test_health_answers_while_all_workers_are_busy(tmp_path: Path) -> None:

@@ -37,12 +37,14 @@ class HealthCheck:
 
     async def is_healthy(self) -> bool:
         """Return whether the database answered within the last second, or answers now."""
-        if self._check is None or (self._check.done() and time.monotonic() - self._began >= _VALID_SECONDS):
+        # Not read again below: another request may start the next check while this one waits.
+        check = self._check
+        if check is None or (check.done() and time.monotonic() - self._began >= _VALID_SECONDS):
             self._began = time.monotonic()
             # Not `run_in_threadpool`: its threads may all be busy with requests.
-            self._check = asyncio.create_task(asyncio.to_thread(self._read))
-        await asyncio.wait([self._check], timeout=_TIMEOUT_SECONDS)
-        return self._check.done() and self._check.result()
+            check = self._check = asyncio.create_task(asyncio.to_thread(self._read))
+        await asyncio.wait([check], timeout=_TIMEOUT_SECONDS)
+        return check.done() and check.result()
 
     def _read(self) -> bool:
         try:
