@@ -1,5 +1,6 @@
 """The changes of a table as DataFrames: a stream that follows a branch, and the rows between two commits."""
 
+import json
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -157,8 +158,8 @@ def test_a_killed_driver_leaves_nothing_lost_and_nothing_repeated(small: ab.Repo
     since = small.get_commit("main~1").graph_commit_id
     put(small, 3, "three")
     put(small, 4, "four")
-    program = [sys.executable, "-m", "tests.spark.programs.follow", small.uri, SMALL, since, str(follower.folder), "1"]
-    run_until_killed(program, timeout=300)
+    given = [json.dumps(options(small)), SMALL, since, str(follower.folder), "1"]
+    run_until_killed([sys.executable, "-m", "tests.spark.programs.follow", *given], timeout=300)
     known = read_batches(follower.folder)
     assert changes(known) == [("insert", 1, "a"), ("insert", 2, "b"), ("insert", 3, "three")]
     with small.transaction() as tx:
@@ -230,7 +231,11 @@ def test_a_reset_below_what_was_read_ends_a_stream(small: ab.Repository, followe
     [
         ({}, InvalidInputError, "the branch of the stream is not given; give the option 'branch'"),
         slow({"until": "main"}, InvalidInputError, "a stream has no end"),
-        slow({"branch": "main", "until": "main"}, InvalidInputError, "both 'branch' and 'until' say where changes end"),
+        slow(
+            {"branch": "main", "until": "main"},
+            InvalidInputError,
+            "both 'branch' and 'until' give the end of the changes",
+        ),
         slow({"branch": "nowhere"}, BranchNotFoundError, "nowhere"),
         ({"since": "main@v9"}, VersionNotFoundError, "has no version 9"),
         slow({"since": "dev"}, InvalidInputError, "'dev' comes after 'main'"),

@@ -3,6 +3,7 @@
 Spark has not noted that batch by then, so that the next run has to read it again.
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -13,14 +14,14 @@ from tests.processes import kill_this_process
 from tests.spark.following import follow, write_down
 
 
-def main(uri: str, key: str, since: str, folder: str, last: str) -> None:
+def main(options: str, key: str, since: str, folder: str, last: str) -> None:
     def write_and_die(frame: DataFrame, number: int) -> None:
         write_down(frame, Path(folder) / f"{number}.json")
         if number == int(last):
             kill_this_process()
 
-    reader = ab.spark_session().readStream.format("anabranch").options(repo=uri, since=since, maxCommitsPerBatch="1")
-    follow(reader.load(key), write_and_die, checkpoint=f"{folder}/checkpoint")
+    reader = ab.spark_session().readStream.format("anabranch").options(since=since, maxCommitsPerBatch="1")
+    follow(reader.options(**json.loads(options)).load(key), write_and_die, checkpoint=f"{folder}/checkpoint")
 
 
 if __name__ == "__main__":
