@@ -155,8 +155,8 @@ def _wrap(cell: str, width: int) -> list[str]:
         if _width(line) + len(separator) + _width(word) <= width:
             line += separator + word
             continue
-        for piece in _pieces(word) if _width(word) > width else [word]:
-            separator = " " if line and piece is word else ""
+        for at, piece in enumerate(_pieces(word) if _width(word) > width else [word]):
+            separator = " " if line and at == 0 else ""
             if line and _width(line) + len(separator) + _width(piece) > width:
                 lines.append(line)
                 line = ""
