@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import CONFLICTS, ErrorView
-from anabranch.cli.texts import Table, text_value
+from anabranch.cli.texts import Table, text_or_none, text_value
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, MergeConflictError
 
@@ -230,16 +230,19 @@ def _cells(conflict: "Conflict") -> tuple[object, ...]:
 def _values(conflict: "Conflict") -> tuple[str | None, ...]:
     values = (conflict.base, conflict.source, conflict.target)
     if conflict.key is None:
-        return tuple(None if value is None else text_value(value) for value in values)
-    if conflict.column is not None:
-        return tuple(map(text_value, values))
-    rows = [value for value in values if value is not None]
+        return tuple(map(text_or_none, values))
+    return tuple(map(text_value, values)) if conflict.column is not None else _row_texts(values)
+
+
+def _row_texts(sides: Sequence[Mapping[str, Any] | None]) -> tuple[str, ...]:
+    rows = [row for row in sides if row is not None]
     # The cells that are not the same on all sides, or all cells where a column is on one side only.
     changed = [name for name in rows[0] if any(row.get(name) != rows[0][name] for row in rows)]
-    return tuple(
-        "deleted" if value is None else _row({name: value[name] for name in changed if name in value} or value)
-        for value in values
-    )
+    return tuple("deleted" if row is None else _row(_only(changed, row) or row) for row in sides)
+
+
+def _only(names: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in names if name in row}
 
 
 def _row(values: Mapping[str, Any]) -> str:

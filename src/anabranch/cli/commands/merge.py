@@ -22,7 +22,7 @@ from anabranch.cli.merging import (
 )
 from anabranch.cli.options import Engine, Limit, Message, argument, flag, option
 from anabranch.cli.output import CONFLICTS, Answer, document_of
-from anabranch.cli.texts import Table, commit_line, count, first_page, subject, text_value
+from anabranch.cli.texts import Table, commit_line, count, first_page, subject, text_or_none
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, TableNotFoundError
 
@@ -221,8 +221,7 @@ def decisions(
     found = here.repository.decision_list(source, target)
     if clear:
         here.repository.decision_clear(source, target)
-    values = [[entry.get(name) for name in _COLUMNS] for entry in found]
-    rows = [[None if value is None else text_value(value) for value in row] for row in values]
+    rows = [[text_or_none(entry.get(name)) for name in _COLUMNS] for entry in found]
     what = count(len(found), "decision")
     return Answer(
         {"source": source, "into": target, "decisions": found, "cleared": clear},
