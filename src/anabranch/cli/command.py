@@ -10,7 +10,7 @@ import inspect
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
@@ -159,31 +159,33 @@ class Here:
         return self.repository.snapshot() if ref is None else self.repository.snapshot_of(ref)
 
     @contextmanager
-    def explaining(self, named: Collection[object]) -> Iterator[None]:
-        """Add to an error the setting that names the missing repository or branch, unless the command names it.
-
-        `named` are the values that the command was given.
-        """
+    def explaining(self, given: Mapping[str, Any]) -> Iterator[None]:
+        """Add to an error the setting that names the missing repository or branch, unless `given` names it."""
         try:
             yield
         except (RepositoryNotFoundError, BranchNotFoundError) as err:
             # The cached property is not there if no repository is named, and reading it would raise again.
             settings: Settings | None = self.__dict__.get("settings")
-            explained = None if settings is None else _explained(err, settings, named)
+            explained = None if settings is None else _explained(err, settings, given)
             if explained is None:
                 raise
             raise explained from err
 
 
 def _explained(
-    err: RepositoryNotFoundError | BranchNotFoundError, settings: Settings, named: Collection[object]
+    err: RepositoryNotFoundError | BranchNotFoundError, settings: Settings, given: Mapping[str, Any]
 ) -> AnabranchError | None:
-    if isinstance(err, RepositoryNotFoundError):
-        # The error may be about another repository, such as the source of a clone.
-        is_from_variable = settings.repository_source is Source.ENVIRONMENT and repr(settings.repository) in err.problem
-        return err.reworded(f"{err.problem}, which {REPOSITORY_VARIABLE} names") if is_from_variable else None
+    if isinstance(err, BranchNotFoundError):
+        named = [each for value in given.values() for each in (value if isinstance(value, list) else [value])]
+        return None if settings.branch in named else _explained_branch(err, settings)
+    # The error may be about another repository, such as the source of a clone.
+    is_from_variable = settings.repository_source is Source.ENVIRONMENT and repr(settings.repository) in err.problem
+    return err.reworded(f"{err.problem}, which {REPOSITORY_VARIABLE} names") if is_from_variable else None
+
+
+def _explained_branch(err: BranchNotFoundError, settings: Settings) -> AnabranchError | None:
     name = settings.branch
-    if name in named or f"'{name}'" not in err.problem or name == err.renamed_to:
+    if f"'{name}'" not in err.problem or name == err.renamed_to:
         return None
     if settings.branch_source is Source.ENVIRONMENT:
         where, hint = f"by {BRANCH_VARIABLE}", "set the variable to another branch, or unset it"
@@ -237,7 +239,7 @@ def _convert(value: Any, parameter: Any) -> Any:
     """Convert a value like Typer, or return `_OTHER` if it is not plain."""
     described = parameter.type_descriptor
     if value is None:
-        return () if parameter.nargs == -1 or getattr(parameter, "multiple", False) else None
+        return _value_of_absent(parameter)
     if described.annotation is str and isinstance(value, str):
         return value
     if described.annotation == list[str] and isinstance(value, list | tuple):
@@ -245,6 +247,11 @@ def _convert(value: Any, parameter: Any) -> Any:
     if described.annotation is int:
         return _number(value, described.parameter_info)
     return _OTHER
+
+
+def _value_of_absent(parameter: Any) -> tuple[()] | None:
+    is_repeatable = parameter.nargs == -1 or getattr(parameter, "multiple", False)
+    return () if is_repeatable else None
 
 
 def _number(value: Any, limits: Any) -> Any:
@@ -358,12 +365,9 @@ def command(
 
         def run(**given: Any) -> None:
             here = Here({option: given.pop(option) for option in on})
-            named = [each for value in given.values() for each in (value if isinstance(value, list) else [value])]
-            for name, kind in sets.items():
-                given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
             try:
-                with here.explaining(named):
-                    answer = act(here, **given)
+                with here.explaining(given):
+                    answer = act(here, **_arguments(given, sets))
                 if answer is not None:
                     here.output.show(answer)
             except KeyboardInterrupt as err:
@@ -372,12 +376,10 @@ def command(
             if answer is not None and answer.exit_code:
                 raise typer.Exit(answer.exit_code)
 
-        shared = [each for each in _declared(_SharedOptions) if each.name in on]
-        for each in shared:
-            each.default.rich_help_panel = _PANEL
-        for each in (*own, *shared):
+        parameters = [*own, *_shared_parameters(on)]
+        for each in parameters:
             add_completion(each.default, (lambda parameters: Here(parameters).repository) if "repo" in on else None)
-        run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__doc__ = act.__doc__
         shown = "\n".join(f"  anabranch {example}" for example in examples)
         # \b keeps the examples in their lines.
@@ -385,6 +387,22 @@ def command(
         return act
 
     return add
+
+
+def _arguments(given: Mapping[str, Any], sets: Mapping[str, type[Any]]) -> dict[str, Any]:
+    """Return the arguments of a command's function: one for each set of options, and the other values as given."""
+    arguments = dict(given)
+    for name, kind in sets.items():
+        arguments[name] = kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
+    return arguments
+
+
+def _shared_parameters(names: Sequence[Shared]) -> list[inspect.Parameter]:
+    """Return the parameters of shared options, which the help shows in a section of their own."""
+    shared = [each for each in _declared(_SharedOptions) if each.name in names]
+    for each in shared:
+        each.default.rich_help_panel = _PANEL
+    return shared
 
 
 def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
