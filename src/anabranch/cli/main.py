@@ -114,20 +114,32 @@ def _hint_for_extra(message: str, context: Any) -> str | None:
 
 def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | None:
     """Return the hint for an option that a command does not have, or None. `words` is the command line."""
-    known = {each for parameter in context.command.params for each in parameter.opts}
-    hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option))
-    if hint is None and option in ("--branch", "-b") and "--ref" in known:
-        hint = "use --ref {value}"
     if context.parent is None:
-        first = next((at for at, word in enumerate(words) if word in context.command.commands), 0)
-        before = [_STORAGE_OPTION.sub(r"\1...", word) for word in words[:first]]
-        typed = " ".join(map(shell_text, [*words[first:], *before]))
-        return f"options come after the command: 'anabranch {typed}'" if first else None
+        return _hint_for_early_options(context, words)
+    hint = _find_replacement(option, context)
     if hint is None:
         return None
     value, rest = _split_option(option, words)
     arguments = [word for word in rest if not word.startswith("-")][len(context.command_path.split()) - 1 :]
-    return hint.format(value=shell_text(value or "NAME"), argument=shell_text(arguments[0] if arguments else "BRANCH"))
+    argument = next(iter(arguments), "BRANCH")
+    return hint.format(value=shell_text(value or "NAME"), argument=shell_text(argument))
+
+
+def _find_replacement(option: str, context: Any) -> str | None:
+    """Return the replacement of an option of a command, in the form of those in `_OPTION_INSTEAD`."""
+    known = {each for parameter in context.command.params for each in parameter.opts}
+    is_ref = option in ("--branch", "-b") and "--ref" in known
+    return _OPTION_INSTEAD.get(
+        (context.command_path.partition(" ")[2], option), "use --ref {value}" if is_ref else None
+    )
+
+
+def _hint_for_early_options(context: Any, words: Sequence[str]) -> str | None:
+    """Return the command line with the options after its command, or None if there are none before it."""
+    first = next((at for at, word in enumerate(words) if word in context.command.commands), 0)
+    before = [_STORAGE_OPTION.sub(r"\1...", word) for word in words[:first]]
+    typed = " ".join(map(shell_text, [*words[first:], *before]))
+    return f"options come after the command: 'anabranch {typed}'" if first else None
 
 
 def _split_option(option: str, words: Sequence[str]) -> tuple[str | None, list[str]]:
