@@ -132,8 +132,7 @@ def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatch
     fields = []
     for found in rows.schema:
         own = schema.field(found.name) if found.name in schema.names else found
-        is_alike = own.type == found.type or any(is_kind(own.type) and is_kind(found.type) for is_kind in _KINDS)
-        fields.append(own if is_alike else found)
+        fields.append(own if _are_alike(own.type, found.type) else found)
     wanted = pa.schema(fields)
     if wanted.equals(rows.schema):
         return rows
@@ -142,6 +141,10 @@ def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatch
         for batch in rows
     )
     return pa.RecordBatchReader.from_batches(wanted, batches)
+
+
+def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    return one == other or any(is_kind(one) and is_kind(other) for is_kind in _KINDS)
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -250,7 +250,7 @@ class _Crew:
         with ThreadPoolExecutor(jobs, thread_name_prefix="anabranch-step") as threads:
             try:
                 while waiting or working:
-                    ready = [step for step in waiting if all(key in self._built for key in step.after)]
+                    ready = [step for step in waiting if self._built.keys() >= set(step.after)]
                     # Not more than there are threads: a step in the queue of the pool would be reported as started too
                     # early.
                     for step in ready[: jobs - len(working)]:
