@@ -104,8 +104,7 @@ class Here:
 
     @cached_property
     def storage_options(self) -> dict[str, str]:
-        given = parse_pairs(self._given.get("storage_option"), option="--storage-option")
-        return configured_options() | given
+        return configured_options() | parse_pairs(self._given.get("storage_option"), option="--storage-option")
 
     @cached_property
     def settings(self) -> Settings:
@@ -237,21 +236,17 @@ class _PlainValues:
 
 def _convert(value: Any, parameter: Any) -> Any:
     """Convert a value like Typer, or return `_OTHER` if it is not plain."""
-    described = parameter.type_descriptor
-    if value is None:
-        return _value_of_absent(parameter)
-    if described.annotation is str and isinstance(value, str):
-        return value
-    if described.annotation == list[str] and isinstance(value, list | tuple):
-        return list(value) if all(isinstance(item, str) for item in value) else _OTHER
-    if described.annotation is int:
-        return _number(value, described.parameter_info)
+    kind = parameter.type_descriptor.annotation
+    match value:
+        case None:
+            return () if parameter.nargs == -1 or getattr(parameter, "multiple", False) else None
+        case str() if kind is str:
+            return value
+        case list() | tuple() if kind == list[str] and all(isinstance(item, str) for item in value):
+            return list(value)
+        case _ if kind is int:
+            return _number(value, parameter.type_descriptor.parameter_info)
     return _OTHER
-
-
-def _value_of_absent(parameter: Any) -> tuple[()] | None:
-    is_repeatable = parameter.nargs == -1 or getattr(parameter, "multiple", False)
-    return () if is_repeatable else None
 
 
 def _number(value: Any, limits: Any) -> Any:
@@ -361,13 +356,16 @@ def command(
     """Add a function as a command. `on` are the shared options that it takes; `examples` come below its help."""
 
     def add(act: Callable[..., Answer | None]) -> Callable[..., Answer | None]:
-        own, sets = _parameters(act)
+        parameters, sets = _parameters(act, on)
 
         def run(**given: Any) -> None:
             here = Here({option: given.pop(option) for option in on})
+            arguments = dict(given)
+            for name, kind in sets.items():
+                arguments[name] = kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
             try:
                 with here.explaining(given):
-                    answer = act(here, **_arguments(given, sets))
+                    answer = act(here, **arguments)
                 if answer is not None:
                     here.output.show(answer)
             except KeyboardInterrupt as err:
@@ -376,9 +374,6 @@ def command(
             if answer is not None and answer.exit_code:
                 raise typer.Exit(answer.exit_code)
 
-        parameters = [*own, *_shared_parameters(on)]
-        for each in parameters:
-            add_completion(each.default, (lambda parameters: Here(parameters).repository) if "repo" in on else None)
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__doc__ = act.__doc__
         shown = "\n".join(f"  anabranch {example}" for example in examples)
@@ -389,23 +384,9 @@ def command(
     return add
 
 
-def _arguments(given: Mapping[str, Any], sets: Mapping[str, type[Any]]) -> dict[str, Any]:
-    """Return the arguments of a command's function: one for each set of options, and the other values as given."""
-    arguments = dict(given)
-    for name, kind in sets.items():
-        arguments[name] = kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
-    return arguments
-
-
-def _shared_parameters(names: Sequence[Shared]) -> list[inspect.Parameter]:
-    """Return the parameters of shared options, which the help shows in a section of their own."""
-    shared = [each for each in _declared(_SharedOptions) if each.name in names]
-    for each in shared:
-        each.default.rich_help_panel = _PANEL
-    return shared
-
-
-def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
+def _parameters(
+    act: Callable[..., Any], shared: Sequence[Shared]
+) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
     """Return the parameters of a command, and its parameters that are sets of options: dataclasses, by name."""
     found: list[inspect.Parameter] = []
     sets: dict[str, type[Any]] = {}
@@ -416,6 +397,12 @@ def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[
             found += _declared(each.annotation)
         else:
             found.append(_parameter(each.name, each.annotation, each.default))
+    for each in _declared(_SharedOptions):
+        if each.name in shared:
+            each.default.rich_help_panel = _PANEL
+            found.append(each)
+    for each in found:
+        add_completion(each.default, (lambda given: Here(given).repository) if "repo" in shared else None)
     return found, sets
 
 
