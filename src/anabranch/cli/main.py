@@ -116,22 +116,15 @@ def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | N
     """Return the hint for an option that a command does not have, or None. `words` is the command line."""
     if context.parent is None:
         return _hint_for_early_options(context, words)
-    hint = _find_replacement(option, context)
+    takes_ref = any("--ref" in parameter.opts for parameter in context.command.params)
+    otherwise = "use --ref {value}" if takes_ref and option in ("--branch", "-b") else None
+    hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option), otherwise)
     if hint is None:
         return None
     value, rest = _split_option(option, words)
     arguments = [word for word in rest if not word.startswith("-")][len(context.command_path.split()) - 1 :]
     argument = next(iter(arguments), "BRANCH")
     return hint.format(value=shell_text(value or "NAME"), argument=shell_text(argument))
-
-
-def _find_replacement(option: str, context: Any) -> str | None:
-    """Return the replacement of an option of a command, in the form of those in `_OPTION_INSTEAD`."""
-    known = {each for parameter in context.command.params for each in parameter.opts}
-    is_ref = option in ("--branch", "-b") and "--ref" in known
-    return _OPTION_INSTEAD.get(
-        (context.command_path.partition(" ")[2], option), "use --ref {value}" if is_ref else None
-    )
 
 
 def _hint_for_early_options(context: Any, words: Sequence[str]) -> str | None:

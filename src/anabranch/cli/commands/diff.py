@@ -169,10 +169,11 @@ def _column_table(part: "TableDiff", *, title: str) -> Table:
 
 def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
     """Yield a line for each row, and one with the number of rows that are not shown."""
+    old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
     for row in rows:
         mark, colour = _MARKS[row.change]
         if row.change == "updated":
-            yield Line(mark, colour, more=tuple(_iter_pieces(part, row)))
+            yield Line(mark, colour, more=tuple(_iter_pieces(part, row, old_names)))
         else:
             cells = row.before if row.after is None else row.after
             yield Line(f"{mark} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
@@ -181,10 +182,11 @@ def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[
         yield Line(f"and {count(left, 'row')} more; --limit shows more")
 
 
-def _iter_pieces(part: "TableDiff", row: _ChangedRow) -> Iterator[tuple[str, str | None]]:
+def _iter_pieces(
+    part: "TableDiff", row: _ChangedRow, old_names: Mapping[str, str | None]
+) -> Iterator[tuple[str, str | None]]:
     """Yield the key of an updated row and its changed cells: the old value in red, the new one in green."""
     before, after = row.before or {}, row.after or {}
-    old_names = _old_names(part)
     key = () if part.after is None else part.after.primary_key
     separator = " "
     # Without a key all cells are shown, because nothing shorter identifies the row.
@@ -197,10 +199,6 @@ def _iter_pieces(part: "TableDiff", row: _ChangedRow) -> Iterator[tuple[str, str
             yield " → ", None
             yield text_value(after.get(name)), _MARKS["inserted"][1]
         separator = ", "
-
-
-def _old_names(part: "TableDiff") -> dict[str, str | None]:
-    return {each.column: each.before for each in part.columns if each.change == "renamed"}
 
 
 def _cell(name: str, value: Any) -> str:
