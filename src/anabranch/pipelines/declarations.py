@@ -138,18 +138,11 @@ def parse_engine(text: Any, location: SourceLocation) -> Engine:
 RESERVED = "spark"
 
 
-def _checked_float(text: str) -> float:
-    number = float(text)
-    if not isfinite(number):
-        raise ValueError(text)
-    return number
-
-
 _FLAGS = {"true": True, "false": False}
 _CONVERSIONS: dict[type, Callable[[str], object]] = {
     str: str,
     int: int,
-    float: _checked_float,
+    float: float,
     bool: lambda text: _FLAGS[text.lower()],
     date: date.fromisoformat,
 }
@@ -208,18 +201,17 @@ def _converted(parameter: Parameter, value: Any, location: SourceLocation) -> An
     if kind is float and type(value) is int:
         return float(value)
     try:
-        return _CONVERSIONS[kind](value) if isinstance(value, str) else _refuse(parameter, value, location)
+        found = _CONVERSIONS[kind](value) if isinstance(value, str) else None
     except (ValueError, KeyError):
-        _refuse(parameter, value, location)
+        found = None
+    if found is None or not _is_finite(found):
+        location.fail(f"the parameter {parameter.name!r} is {value!r}", hint=f"give a {kind.__name__}")
+    return found
 
 
 def _is_finite(value: Any) -> bool:
     """Return whether a value can be recorded: JSON has no infinity and no NaN."""
     return not isinstance(value, float) or isfinite(value)
-
-
-def _refuse(parameter: Parameter, value: Any, location: SourceLocation) -> NoReturn:
-    location.fail(f"the parameter {parameter.name!r} is {value!r}", hint=f"give a {parameter.kind.__name__}")
 
 
 def written(values: Mapping[str, Any]) -> dict[str, Any]:
