@@ -129,11 +129,7 @@ def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatch
 
     Convert only between types of one kind: text does not become a number. The write refuses values that do not fit.
     """
-    fields = []
-    for found in rows.schema:
-        own = schema.field(found.name) if found.name in schema.names else found
-        fields.append(own if _are_alike(own.type, found.type) else found)
-    wanted = pa.schema(fields)
+    wanted = pa.schema([_field_of_kind(found, schema) for found in rows.schema])
     if wanted.equals(rows.schema):
         return rows
     batches = (
@@ -143,8 +139,11 @@ def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatch
     return pa.RecordBatchReader.from_batches(wanted, batches)
 
 
-def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    return one == other or any(is_kind(one) and is_kind(other) for is_kind in _KINDS)
+def _field_of_kind(found: pa.Field, schema: pa.Schema) -> pa.Field:
+    """Return the field of a table with the name of another field, if both are of one kind, else the other field."""
+    own = schema.field(found.name) if found.name in schema.names else found
+    is_alike = own.type == found.type or any(is_kind(own.type) and is_kind(found.type) for is_kind in _KINDS)
+    return own if is_alike else found
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:

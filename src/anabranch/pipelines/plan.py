@@ -135,16 +135,16 @@ class Selection:
     def is_all(self) -> bool:
         return not (self.only or self.select or self.exclude)
 
-    @property
-    def is_by_state(self) -> bool:
-        return any(_STATE in each for each in (*self.select, *self.exclude))
-
 
 def select_outputs(
     pipeline: PipelineDefinition, repo: "Repository", snapshot: Snapshot, selection: Selection
 ) -> dict[str, Output]:
     """Return the selected outputs in the order of their declaration, by default all."""
-    _check_selection(pipeline, selection)
+    _check_names(pipeline, selection)
+    if selection.since is not None and not any(_STATE in each for each in (*selection.select, *selection.exclude)):
+        raise InvalidInputError(
+            f"'since' is {selection.since!r}, and nothing is selected by state", hint=f"select '{_CHANGED}'"
+        )
 
     # Called only if an expression needs the state, because it reads the history of the branch.
     def changed() -> set[str]:
@@ -157,7 +157,7 @@ def select_outputs(
     return {key: output for key, output in pipeline.outputs.items() if key in wanted}
 
 
-def _check_selection(pipeline: PipelineDefinition, selection: Selection) -> None:
+def _check_names(pipeline: PipelineDefinition, selection: Selection) -> None:
     for name in ("only", "select", "exclude"):
         given = getattr(selection, name)
         # A text is a sequence too, and its characters would be taken for names.
@@ -169,10 +169,6 @@ def _check_selection(pipeline: PipelineDefinition, selection: Selection) -> None
         if key not in pipeline.outputs:
             known = ", ".join(pipeline.outputs)
             pipeline.location.fail(f"the pipeline has no output {key!r}", hint=f"its outputs are {known}")
-    if selection.since is not None and not selection.is_by_state:
-        raise InvalidInputError(
-            f"'since' is {selection.since!r}, and nothing is selected by state", hint=f"select '{_CHANGED}'"
-        )
 
 
 def _matching(outputs: Mapping[str, Output], expressions: Sequence[str], changed: Callable[[], set[str]]) -> set[str]:

@@ -118,8 +118,7 @@ def declare_project(kind: type[_Kind], source: Source) -> _Kind:
         _declare_model(pipeline, bucket, model)
     for path, text in files.items():
         if path.parts[0] == _CHECKS and path.suffix == ".sql":
-            location = SourceLocation(file=f"{folder}{path}", line=1)
-            pipeline._add_check(declare_check(path.stem, text, location))
+            pipeline._add_check(declare_check(path.stem, text, SourceLocation(file=f"{folder}{path}", line=1)))
     return pipeline
 
 
