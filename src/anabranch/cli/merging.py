@@ -221,17 +221,13 @@ def _decision(decision: Mapping[str, Any] | None) -> str | None:
 
 
 def _cells(conflict: "Conflict") -> tuple[object, ...]:
-    key = None if conflict.key is None else _row(conflict.key)
-    problem = conflict.problem if conflict.key is None or conflict.hint else ""
     column = conflict.column if conflict.path is None else f"{conflict.column}.{conflict.path}"
-    return (conflict.table, conflict.kind.value, key, column, *_values(conflict), problem)
-
-
-def _values(conflict: "Conflict") -> tuple[str | None, ...]:
-    values = (conflict.base, conflict.source, conflict.target)
+    sides = (conflict.base, conflict.source, conflict.target)
     if conflict.key is None:
-        return tuple(map(text_or_none, values))
-    return tuple(map(text_value, values)) if conflict.column is not None else _row_texts(values)
+        return (conflict.table, conflict.kind.value, None, column, *map(text_or_none, sides), conflict.problem)
+    texts = _row_texts(sides) if conflict.column is None else map(text_value, sides)
+    problem = conflict.problem if conflict.hint else ""
+    return (conflict.table, conflict.kind.value, _row(conflict.key), column, *texts, problem)
 
 
 def _row_texts(sides: Sequence[Mapping[str, Any] | None]) -> tuple[str, ...]:
@@ -287,8 +283,7 @@ def replay_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]
         for table in each.tables
     ]
     if rows:
-        columns = ("commit", "table", "action", "inserted", "updated", "deleted", "conflicts")
-        yield Table(columns, rows)
+        yield Table(("commit", "table", "action", "inserted", "updated", "deleted", "conflicts"), rows)
     for each in plan:
         if each.conflicts:
             yield first_conflicts(each.conflicts, of=each.conflict_count, sides=sides)

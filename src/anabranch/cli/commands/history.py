@@ -115,8 +115,7 @@ def _drawn(here: Here, ref: str | None, svg: str | None, which: Selection, *, li
     # By name, the commit of each branch and of each tag.
     heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
     tags = {tag.name: tag.commit_id for tag in here.repository.tag_list()}
-    names = {"heads": heads, "tags": tags}
-    document: dict[str, object]
+    names: dict[str, object] = {"heads": heads, "tags": tags}
     if svg is not None:
         drawn = here.repository.graph(ref, limit=limit)
         here.write_file(svg, drawn.to_svg())
@@ -126,8 +125,7 @@ def _drawn(here: Here, ref: str | None, svg: str | None, which: Selection, *, li
     commits = {commit.id: commit for commit in found}
     nodes = newest_first(commits)
     labels = {commit_id: _label(commit, heads, tags) for commit_id, commit in commits.items()}
-    document = {"ref": ref, "commits": nodes, **names, "has_more": has_more}
-    return Answer(document, *draw(nodes, labels))
+    return Answer({"ref": ref, "commits": nodes, **names, "has_more": has_more}, *draw(nodes, labels))
 
 
 def _label(commit: "GraphCommit", heads: dict[str, str], tags: dict[str, str]) -> str:
@@ -233,8 +231,7 @@ def show(
             (key, output.write, output.kind, ", ".join(output.inputs) or None, output.rows, output.seconds)
             for key, output in made.outputs.items()
         ]
-        columns = ("table", "write", "by", "from", "rows", "seconds")
-        tables.append(Table(columns, outputs, title="pipeline outputs"))
+        tables.append(Table(("table", "write", "by", "from", "rows", "seconds"), outputs, title="pipeline outputs"))
     return Answer(document, tables=tables)
 
 
@@ -291,9 +288,8 @@ def merge_base(
 ) -> Answer:
     """Show the newest common ancestor of two refs."""
     found = here.repository.merge_bases(a, b or here.repository.branch)
-    shown = found if all_bases else found[:1]
     document = {**document_of(found[0]), "all": [commit.id for commit in found]}
-    return Answer(document, *map(commit_line, shown))
+    return Answer(document, *map(commit_line, found if all_bases else found[:1]))
 
 
 Steps = Annotated[int, option("--steps", "N", "Number of changes.", min=1)]

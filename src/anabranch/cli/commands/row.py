@@ -109,11 +109,10 @@ def update(
     """Set columns of the rows that match a condition, as one commit."""
     changes = parse_pairs(assignments, option="--set", form="COLUMN=SQL", example="'price=price * 2'")
     predicate = _require_where(where, "update")
-    subject = message or f"Update rows of {key}"
     with (
         here.output.progress("updating"),
         _explaining(here, key, changes),
-        here.repository.transaction(message=subject) as tx,
+        here.repository.transaction(message=message or f"Update rows of {key}") as tx,
     ):
         changed = tx.update(key, changes, predicate)
     return _answer(here, key, tx.published, f"updated {count(changed, 'row')} of", rows=changed)
@@ -172,8 +171,7 @@ def _answer(here: Here, key: str, commit: "GraphCommit | None", what: str, *, ro
     document = {"table": key, "branch": branch, "rows": rows, "commit": commit}
     if commit is None:
         return Answer(document, f"no rows match; {branch} did not change")
-    where = f"{key} on {branch} at {short_id(commit.id)}"
-    return Answer(document, f"{what} {where}")
+    return Answer(document, f"{what} {key} on {branch} at {short_id(commit.id)}")
 
 
 def _read_lines() -> list[str]:
