@@ -104,7 +104,8 @@ class Here:
 
     @cached_property
     def storage_options(self) -> dict[str, str]:
-        return configured_options() | parse_pairs(self._given.get("storage_option"), option="--storage-option")
+        given = parse_pairs(self._given.get("storage_option"), option="--storage-option")
+        return configured_options() | given
 
     @cached_property
     def settings(self) -> Settings:
@@ -387,7 +388,7 @@ def command(
 def _parameters(
     act: Callable[..., Any], shared: Sequence[Shared]
 ) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
-    """Return the parameters of a command, and its parameters that are sets of options: dataclasses, by name."""
+    """Return the parameters of a command, also the shared ones, and its sets of options: dataclasses, by name."""
     found: list[inspect.Parameter] = []
     sets: dict[str, type[Any]] = {}
     _, *own = inspect.signature(act, eval_str=True).parameters.values()

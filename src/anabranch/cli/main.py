@@ -128,7 +128,7 @@ def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | N
 
 
 def _hint_for_early_options(context: Any, words: Sequence[str]) -> str | None:
-    """Return the command line with the options after its command, or None if there are none before it."""
+    """Return the hint to write options after the command, or None if there are none before it."""
     first = next((at for at, word in enumerate(words) if word in context.command.commands), 0)
     before = [_STORAGE_OPTION.sub(r"\1...", word) for word in words[:first]]
     typed = " ".join(map(shell_text, [*words[first:], *before]))

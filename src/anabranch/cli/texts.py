@@ -161,7 +161,7 @@ def _wrap(cell: str, width: int) -> list[str]:
 
 
 def _iter_pieces(cell: str, width: int) -> Iterator[tuple[str, str]]:
-    """Yield the words of a text, and the pieces of those that are too wide, each after what separates it."""
+    """Yield each word of a text, or its pieces if it is too wide, with the separator before it."""
     for word in _words(cell):
         first, *others = _pieces(word) if _width(word) > width else [word]
         yield " ", first

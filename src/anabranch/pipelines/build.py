@@ -140,7 +140,7 @@ def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatch
 
 
 def _field_of_kind(found: pa.Field, schema: pa.Schema) -> pa.Field:
-    """Return the field of a table with the name of another field, if both are of one kind, else the other field."""
+    """Return the field of this name in a schema if its type is of the same kind, else the field that was found."""
     own = schema.field(found.name) if found.name in schema.names else found
     is_alike = own.type == found.type or any(is_kind(own.type) and is_kind(found.type) for is_kind in _KINDS)
     return own if is_alike else found

@@ -137,7 +137,6 @@ def parse_engine(text: Any, location: SourceLocation) -> Engine:
 # The name of the parameter by which a function gets the session.
 RESERVED = "spark"
 
-
 _FLAGS = {"true": True, "false": False}
 _CONVERSIONS: dict[type, Callable[[str], object]] = {
     str: str,

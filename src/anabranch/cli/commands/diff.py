@@ -83,7 +83,7 @@ def diff(
     """
     with here.output.progress("comparing"):
         found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)
-        # Rows are compared here: the files of a table may be rewritten without a change of its rows.
+        # This compares rows, because the files of a table may be rewritten without a change of its rows.
         different = [each for each in found.tables if parts.are_entries_enough or not each.is_empty]
         sides = {"before": found.before.id, "after": found.after.id}
         if parts.html is not None:
