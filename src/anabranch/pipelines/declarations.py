@@ -197,11 +197,10 @@ def _converted(parameter: Parameter, value: Any, location: SourceLocation) -> An
     if type(value) is kind and _is_finite(value):
         return value
     # A whole number is often written without a point, and it is the same value.
-    if kind is float and type(value) is int:
-        return float(value)
+    is_whole = kind is float and type(value) is int
     try:
-        found = _CONVERSIONS[kind](value) if isinstance(value, str) else None
-    except (ValueError, KeyError):
+        found = _CONVERSIONS[kind](value) if is_whole or isinstance(value, str) else None
+    except (ValueError, KeyError, OverflowError):
         found = None
     if found is None or not _is_finite(found):
         location.fail(f"the parameter {parameter.name!r} is {value!r}", hint=f"give a {kind.__name__}")
