@@ -335,8 +335,22 @@ class ListGroup(PlainGroup):
             # Typer has found a command with a similar name, which is more likely than a missing command.
             if self.otherwise is None or "Did you mean" in err.format_message():
                 raise
-            hint = f"use '{self.otherwise} {' '.join(args)}', or see '{ctx.command_path} --help'"
+            typed = " ".join(hide_storage_options(args))
+            hint = f"use '{self.otherwise} {typed}', or see '{ctx.command_path} --help'"
             raise UnknownCommandError(err.format_message().rstrip("."), hint=hint) from err
+
+
+_STORAGE_OPTIONS = ("-o", "--storage-option")
+_STORAGE_OPTION = re.compile(r"((?:--storage-option=|-o)?[^=]+=).*", re.DOTALL)
+
+
+def hide_storage_options(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line without the values of storage options, which may be secrets."""
+    shown: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        is_option = before in _STORAGE_OPTIONS or word.startswith(("-o", "--storage-option="))
+        shown.append(_STORAGE_OPTION.sub(r"\1...", word) if is_option else word)
+    return shown
 
 
 def group(*, help: str | None = None, cls: type[TyperGroup] = PlainGroup) -> typer.Typer:  # noqa: A002 - Typer's name

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 import anabranch
-from anabranch.cli.command import CommandInterruptedError, PlainGroup, UnknownCommandError
+from anabranch.cli.command import CommandInterruptedError, PlainGroup, UnknownCommandError, hide_storage_options
 from anabranch.cli.completion import prepare_completion
 from anabranch.cli.options import flag
 from anabranch.cli.output import INTERRUPTED, ErrorView, Output, exit_code
@@ -101,9 +101,6 @@ _OPTION_FOR_EXTRA: dict[str, str] = {
 }
 _EXTRA = re.compile(r"unexpected extra argument\(s\) \((.+)\)")
 
-# The value may be a secret.
-_STORAGE_OPTION = re.compile(r"^((?:--storage-option=|-o)?\w+=).*")
-
 
 def _hint_for_extra(message: str, context: Any) -> str | None:
     """Return the option to use for an extra argument, or None. `message` is the error about it."""
@@ -130,8 +127,7 @@ def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | N
 def _hint_for_early_options(context: Any, words: Sequence[str]) -> str | None:
     """Return the hint to write options after the command, or None if there are none before it."""
     first = next((at for at, word in enumerate(words) if word in context.command.commands), 0)
-    before = [_STORAGE_OPTION.sub(r"\1...", word) for word in words[:first]]
-    typed = " ".join(map(shell_text, [*words[first:], *before]))
+    typed = " ".join(map(shell_text, hide_storage_options([*words[first:], *words[:first]])))
     return f"options come after the command: 'anabranch {typed}'" if first else None
 
 
