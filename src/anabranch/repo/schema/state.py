@@ -1,7 +1,7 @@
 """A schema as a value: tables with columns, keys, indices and notes. Read it from a snapshot or a transaction."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -112,14 +112,17 @@ def check_index(index: Index, column: Column) -> None:
             f"an index of type {kind.value} needs {needed}, but column {column.name!r} is {column.type}",
             hint="use another column, or another type of index",
         )
-    sizes = (index.num_partitions, index.num_sub_vectors)
-    if not kind.is_vector:
-        if sizes != (None, None):
-            raise InvalidInputError(f"an index of type {kind.value} has no partitions", hint="leave them out")
-        return
-    if kind.value.endswith("_pq") and None in sizes:
+    if kind.is_vector:
+        _check_vector_sizes(index, column)
+    elif (index.num_partitions, index.num_sub_vectors) != (None, None):
+        raise InvalidInputError(f"an index of type {kind.value} has no partitions", hint="leave them out")
+
+
+def _check_vector_sizes(index: Index, column: Column) -> None:
+    if index.kind.value.endswith("_pq") and None in (index.num_partitions, index.num_sub_vectors):
         raise InvalidInputError(
-            f"an index of type {kind.value} needs num_partitions and num_sub_vectors", hint="add both, such as 16 and 8"
+            f"an index of type {index.kind.value} needs num_partitions and num_sub_vectors",
+            hint="add both, such as 16 and 8",
         )
     if index.num_sub_vectors is not None and not column.type.startswith("extension<"):
         size = column.arrow.type.list_size
@@ -222,12 +225,14 @@ def _table_document(table: TableSchema) -> dict[str, Any]:
         found["primary_key"] = list(table.primary_key)
     found["columns"] = {column.name: _column_document(column) for column in table.columns}
     if table.indices:
-        # A name is left out if it is the default, so that the document does not depend on whether it was given.
-        indices = [
-            replace(index, name=None) if index.name == f"{index.column}_idx" else index for index in table.indices
-        ]
-        found["indices"] = [{"column": each.column, "type": each.kind.value, **each.given} for each in indices]
+        found["indices"] = [_index_document(index) for index in table.indices]
     return found
+
+
+def _index_document(index: Index) -> dict[str, Any]:
+    # A name is left out if it is the default, so that the document does not depend on whether it was given.
+    shown = replace(index, name=None) if index.name == f"{index.column}_idx" else index
+    return {"column": index.column, "type": index.kind.value, **shown.given}
 
 
 def _column_document(column: Column) -> str | dict[str, Any]:
@@ -313,10 +318,7 @@ def _read_table(table: Table) -> CurrentTable:
     arrow, rows = table.schema, table.count_rows()
     built = built_indices(table.version_ref)
     declared = [index for field in arrow for index in _read_declared_indices(field)]
-    unbuilt = [index_spec for index_spec in declared if not any(_is_built_as(index_spec, index) for index in built)]
-    # Ignore a declared index if another index has its name.
-    taken = {index.chosen_name for index in built}
-    pending = [index_spec for index_spec in unbuilt if index_spec.chosen_name not in taken]
+    pending = _find_unbuilt(declared, built)
     indices = [*(_with_settings(index, declared) for index in built), *pending]
     return CurrentTable(
         schema=TableSchema(
@@ -330,6 +332,13 @@ def _read_table(table: Table) -> CurrentTable:
         # Lance cannot build an index without rows, so nothing is missing then.
         unbuilt=frozenset(index.chosen_name for index in pending) if rows else frozenset(),
     )
+
+
+def _find_unbuilt(declared: Iterable[Index], built: Sequence[Index]) -> list[Index]:
+    """Return the declared indices that do not exist. One is ignored if another index has its name."""
+    taken = {index.chosen_name for index in built}
+    free = [index_spec for index_spec in declared if index_spec.chosen_name not in taken]
+    return [index_spec for index_spec in free if not any(_is_built_as(index_spec, index) for index in built)]
 
 
 def _is_built_as(index_spec: Index, built: Index) -> bool:
