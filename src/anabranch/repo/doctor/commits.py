@@ -160,8 +160,7 @@ class Rebuilder:
         for commit_id, facts in sorted(self._inventory.commits.items()):
             parent_id = facts.made_from[0] if facts.made_from else ""
             parent = self._inventory.commits.get(parent_id)
-            # Its map without its own changes is the map of its parent, and the parent names what changed since the
-            # lost base.
+            # Its map without its own changes is that of its parent, which names what changed since the lost base.
             is_next = facts.base == commit_id and parent is not None and parent.base == base
             if is_next and broken.isdisjoint({commit_id, parent_id}):
                 yield commit_id, parent_id
@@ -193,8 +192,7 @@ def rebuild_entry(repo_store: RepoStore, checked: CheckedLog, number: int) -> by
 def rebuild_newest(repo_store: RepoStore, checked: CheckedLog, number: int, published: Collection[str]) -> bytes | None:
     """Return a damaged newest entry, given the commits that it published by other objects. None if it is ambiguous."""
     before = _find_entry(checked, number - 1)
-    # The state of the branch comes from the entry before. With two candidates a guess could change what the branch
-    # shows.
+    # The branch keeps the state of the entry before. With two candidates, a guess could change what it shows.
     if before is None or len(published) != 1:
         return None
     try:
@@ -287,8 +285,7 @@ def _broken_commit(
     # No log names the commit, so that the tag is wrong rather than the history.
     if kind is FindingKind.MISSING_COMMIT and only_tags:
         kind = FindingKind.BROKEN_TAG
-    # An object of a newer release is intact. To write it again in this format would lose what this release cannot
-    # read.
+    # An object of a newer release is intact. Written again, it would lose what this release cannot read.
     can_repair = kind is not FindingKind.NEWER_FORMAT and rebuilder.encode(commit_id) is not None
     built_on = f"; {len(others)} other commits build on its tables" if others else ""
     if kind is FindingKind.BROKEN_TAG:

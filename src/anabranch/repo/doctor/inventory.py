@@ -87,8 +87,7 @@ class CheckedLog:
         """Return the refs that cannot be read without an entry."""
         if self.branch is None and not self.is_tag:
             return ()
-        # Without its newest entry the branch or tag itself cannot be read. Without an older one only refs to that
-        # version fail.
+        # Without its newest entry the branch or tag cannot be read. Without an older one, refs to that version fail.
         if number == newest:
             return (self.name,)
         is_public = self.branch is not None and not self.branch.is_internal
@@ -310,16 +309,15 @@ def read_stored_history(config: RepoConfig) -> StoredHistory:
     return StoredHistory(commits=commits, actors=actors)
 
 
-def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Case]) -> list[Case]:
+def with_effects(repo_store: RepoStore, inventory: Inventory, cases: list[Case]) -> list[Case]:
     """Add to each case the tables, refs and commits that it affects.
 
     The commits are read again only if a table is damaged.
     """
-    found = list(cases)
-    damaged = damaged_placements(found)
+    damaged = damaged_placements(cases)
     # The usual case. Otherwise every commit must be read again, to find the refs and commits of table states.
     if not damaged:
-        return found
+        return cases
     tables = {placement: inventory.uses[placement].tables for placement in damaged}
     keys = frozenset(map(TableKey.parse, _names_of(damaged, tables)))
     refs = _by_placement(
@@ -327,7 +325,7 @@ def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Ca
     )
     commits = _find_commits(repo_store, sorted(inventory.commits), keys, damaged)
     affected = []
-    for case in found:
+    for case in cases:
         names, ids = _names_of(case.placements, refs), _names_of(case.placements, commits)
         if not case.placements:
             affected.append(case)

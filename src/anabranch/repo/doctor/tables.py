@@ -96,24 +96,20 @@ class _Check:
         # The root counts even if no commit reads it: without it, no table can be branched from the other homes.
         lost = {None, *self._homes} - {branch for branch, _ in listed}
         for home in lost:
-            yield self._missing_home(home)
+            placements = frozenset(placement for placement in self._uses if placement.home == home)
+            problem = f"{self._name(home)} has no versions"
+            if not placements:
+                problem += "; its branches can be read, but tables cannot be branched from them"
+            folder = self._root.on(home).folder
+            yield self.case(FindingKind.MISSING_HOME, folder, problem, "restore the folder from a backup", placements)
         wanted = {(placement.home, placement.version) for placement in self._uses if placement.home not in lost}
         inventory = read_partial_inventory(self._root, self._files, wanted)
         yield from self._refs(inventory, lost)
         yield from self._unreadable_versions(inventory, wanted - listed)
         yield from self._contents(inventory)
-        for name in self._files.unreferenced_trees:
-            if name not in self._homes:
-                problem = f"files of branch '{name}', whose creation did not finish; no commit needs them"
-                yield self.case(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
-
-    def _missing_home(self, home: str | None) -> Case:
-        placements = [placement for placement in self._uses if placement.home == home]
-        problem = f"{self._name(home)} has no versions"
-        if not placements:
-            problem += "; its branches can be read, but tables cannot be branched from them"
-        folder = self._root.on(home).folder
-        return self.case(FindingKind.MISSING_HOME, folder, problem, "restore the folder from a backup", placements)
+        for name in sorted(set(self._files.unreferenced_trees) - self._homes):
+            problem = f"files of branch '{name}', whose creation did not finish; no commit needs them"
+            yield self.case(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
 
     def _refs(self, inventory: DatasetInventory, lost: set[str | None]) -> Iterator[Case]:
         refs = {ref.name: ref for ref in reversed(inventory.branch_refs)}
@@ -299,8 +295,7 @@ def _check(config: RepoConfig, placement: Placement, keys: list[tuple[str, ...]]
         rows, named = columns.select(list(key)), ", ".join(key)
         if any(rows.column(name).null_count for name in key):
             yield FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})"
-        # Grouping takes a hash table of all keys, so that a cheaper test comes first. It decides for one column of
-        # numbers or times.
+        # Grouping takes a hash table of all keys. A cheaper test comes first, which decides for numbers and times.
         if not staging.are_surely_unique(rows):
             repeated = len(rows) - len(rows.group_by(list(key)).aggregate([]))
             if repeated:
@@ -341,11 +336,10 @@ def _iter_written(
     homes = Counter((entry.dataset, entry.home) for entry in tables.values())
     for key, entry in sorted(tables.items()):
         home = (entry.dataset, entry.home)
-        if home in broken or not inventory.covers(key):
-            continue
+        is_checked = home not in broken and inventory.covers(key)
         # A table that is unchanged since the branch was created may be in a home of an earlier branch of this name.
         is_unchanged = is_same_state(at_creation.get(key), entry)
-        if owns(head.branch, entry.home) and homes[home] == 1 and not is_unchanged:
+        if is_checked and owns(head.branch, entry.home) and homes[home] == 1 and not is_unchanged:
             yield key, entry
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -47,6 +47,7 @@ from anabranch.repo.transaction import Transaction
 from anabranch.repo.write import table_changes
 from anabranch.repo.write.staged_table import StagedTable, check_unique
 
+_Kind = TypeVar("_Kind", bound=Step)
 _MAX_ATTEMPTS = 20
 _DEFAULT_HINT = "write it in SQL; text in single quotes, such as default: \"'new'\""
 
@@ -180,7 +181,7 @@ def _check_defaults(desired: SchemaState, plan: SchemaPlan) -> None:
 def _check_table(steps: list[Step], tables: Mapping[str, Table], current: Mapping[TableKey, CurrentTable]) -> None:
     """Raise SchemaMismatchError if the existing rows do not allow a step."""
     # Nothing is staged yet, so the rows are in the table with the old name.
-    key = next((step.was for step in steps if isinstance(step, RenameTable)), steps[0].table)
+    key = next((rename.was for rename in _of_kind(RenameTable, steps)), steps[0].table)
     if key not in current:
         return
     table = tables[str(key)]
@@ -223,7 +224,7 @@ def _check_values(step: ChangeColumn, table: Table) -> None:
 
 
 def _check_new_key(step: ChangePrimaryKey, steps: list[Step], table: Table, schema: TableSchema) -> None:
-    renamed = {other.column: other.was for other in steps if isinstance(other, RenameColumn)}
+    renamed = {rename.column: rename.was for rename in _of_kind(RenameColumn, steps)}
     columns = [renamed.get(name, name) for name in step.after]
     # A column that does not exist yet has no values to check. Staging checks the key again.
     if all(schema.find_column(name) for name in columns):
@@ -257,33 +258,31 @@ def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
 
 def _change_table(staged: StagedTable, *, table: TableSchema, steps: list[Step]) -> StagedTable:
     """Return a table with all steps of its plan staged."""
-    new_key = next((step for step in steps if isinstance(step, ChangePrimaryKey)), None)
+    new_key = next(iter(_of_kind(ChangePrimaryKey, steps)), None)
     if new_key is not None:
         # Columns of a primary key cannot be changed or dropped.
         staged = table_changes.set_primary_key(staged, ())
-    staged = _alter_columns(_drop_indices(staged, steps), _column_changes(steps))
+    built = {index.chosen_name for index in built_indices(staged.version_ref)}
+    for drop in _of_kind(DropIndex, steps):
+        # An index that was declared for an empty table was never built, and exists as a note only.
+        if drop.index.chosen_name in built:
+            staged = table_changes.drop_index(staged, drop.index.chosen_name)
+    changes = _column_changes(steps)
+    if changes:
+        staged = table_changes.alter_columns(staged, changes)
     # After the renames: a new column may take the name that a renamed one had.
-    new = [step.column for step in steps if isinstance(step, AddColumn)]
+    new = [step.column for step in _of_kind(AddColumn, steps)]
     staged = _add_computed_columns(_add_empty_columns(staged, new), new)
     if new_key is not None:
         staged = table_changes.set_primary_key(staged, new_key.after)
-    staged = table_changes.drop_columns(staged, [step.column.name for step in steps if isinstance(step, DropColumn)])
+    staged = table_changes.drop_columns(staged, [step.column.name for step in _of_kind(DropColumn, steps)])
     # Last, because notes are set by the new names of the columns, and new columns need them too.
     staged = table_changes.annotate(staged, {DESCRIPTION: table.description}, columns=notes_of_columns(table))
     return _build_indices(staged, steps)
 
 
-def _drop_indices(staged: StagedTable, steps: Iterable[Step]) -> StagedTable:
-    built = {index.chosen_name for index in built_indices(staged.version_ref)}
-    for step in steps:
-        # An index that was declared for an empty table was never built, and exists as a note only.
-        if isinstance(step, DropIndex) and step.index.chosen_name in built:
-            staged = table_changes.drop_index(staged, step.index.chosen_name)
-    return staged
-
-
-def _alter_columns(staged: StagedTable, changes: list[ColumnChange]) -> StagedTable:
-    return table_changes.alter_columns(staged, changes) if changes else staged
+def _of_kind(kind: type[_Kind], steps: Iterable[Step]) -> list[_Kind]:
+    return [step for step in steps if isinstance(step, kind)]
 
 
 def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
@@ -333,18 +332,16 @@ def _shape_columns(staged: StagedTable, new: Iterable[Column]) -> StagedTable:
         kind = column.arrow.type if found.field(column.name).type != column.arrow.type else None
         if kind is not None or not column.nullable:
             changes.append(ColumnChange(path=column.name, type=kind, nullable=None if column.nullable else False))
-    return _alter_columns(staged, changes)
+    return table_changes.alter_columns(staged, changes) if changes else staged
 
 
 def _build_indices(staged: StagedTable, steps: Iterable[Step]) -> StagedTable:
     if not staged.version_ref.count_rows():
         return staged  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
-    for step in steps:
-        if isinstance(step, CreateIndex):
-            index = step.index
-            staged = table_changes.index_column(
-                staged, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
-            )
+    for index in (create.index for create in _of_kind(CreateIndex, steps)):
+        staged = table_changes.index_column(
+            staged, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
+        )
     return staged
 
 

@@ -334,8 +334,7 @@ def _read_mapping(node: Any, numbers: Iterator[int], *, path: str, depth: int) -
         # It would be read as a table or column with the name '<<'.
         if key.tag == "tag:yaml.org,2002:merge":
             here.fail("the merge key '<<' is not supported", hint="write the entries out")
-        # PyYAML keeps the last of two equal names without an error. The plan would then drop what only the first one
-        # declares.
+        # PyYAML silently keeps the last of two equal names. The plan would then drop what only the first declares.
         if key.value in found:
             here.fail(f"{key.value!r} is given twice", hint="keep one of them")
         # Use the line of the name: a long value may start on a later line.

@@ -3,7 +3,7 @@
 Each step has a text, a dict for JSON, and whether it may lose data.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any, ClassVar, Literal, TypeVar
@@ -252,30 +252,25 @@ def plan_schema(desired: SchemaState, current: Mapping[TableKey, CurrentTable]) 
     return tuple(steps)
 
 
-def _find_origins(wanted: Mapping[_Name, _Name | None], current: Container[_Name]) -> dict[_Name, _Name]:
-    """Return the current name of each existing table or column, renamed ones first. `wanted` has the earlier names."""
-    renamed = _find_renames(wanted, current)
-    # A table or column that is renamed away leaves its name to a new one.
-    moved = set(renamed.values())
-    return renamed | {name: name for name in wanted if name not in renamed and name in current and name not in moved}
+def _find_origins(wanted: Mapping[_Name, _Name | None], current: Collection[_Name]) -> dict[_Name, _Name]:
+    """Return the current name of each wanted table or column that exists. `wanted` has the earlier names.
 
-
-def _find_renames(wanted: Mapping[_Name, _Name | None], current: Container[_Name]) -> dict[_Name, _Name]:
-    """Return the current names of the tables or columns to rename, in an order that frees names first.
-
-    If the new name of a rename already exists, the rename was done before, unless that table or column is renamed away
-    itself. So planning twice does not rename twice, and a cycle of names is not renamed at all.
+    The renamed ones come first, in an order that frees names first. If the new name of a rename already exists, the
+    rename was done before, unless that table or column is renamed away itself. So planning twice does not rename twice,
+    and a cycle of names is not renamed at all.
     """
     found: dict[_Name, _Name] = {}
-    size = -1
+    # The names in use after the renames that were found so far.
+    taken, size = set(current), -1
     # A rename may free the name that another one needs, so repeat until nothing is added.
     while size < len(found):
         size = len(found)
         for new, old in wanted.items():
-            is_free = new not in current or new in found.values()
-            if old is not None and new not in found and old in current and is_free:
+            if old is not None and old in current and new not in taken:
                 found[new] = old
-    return found
+                taken = taken - {old} | {new}
+    # A table or column that is renamed away leaves its name to a new one.
+    return found | {name: name for name in wanted if name in taken and name not in found}
 
 
 def _plan_table(table: TableSchema, found: CurrentTable) -> list[Step]:
@@ -322,9 +317,7 @@ def _plan_column(table: TableSchema, before: Column, after: Column) -> Iterator[
             yield ChangeColumn(table=table.key, before=before, after=after, what=what)
 
 
-def _plan_indices(
-    table: TableSchema, found: CurrentTable, kept: Mapping[str, str], steps: Sequence[Step]
-) -> list[Step]:
+def _plan_indices(table: TableSchema, found: CurrentTable, kept: dict[str, str], steps: list[Step]) -> list[Step]:
     """Plan the indices, after the steps of the columns. They follow renamed columns, and are dropped with theirs."""
     existing = [
         replace(index, column=kept[index.column], name=index.chosen_name)

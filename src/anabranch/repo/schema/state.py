@@ -22,6 +22,7 @@ _SETTINGS = ("name", "metric", "num_partitions", "num_sub_vectors")
 _LISTS, _TEXT = ("list<", "large_list<"), ("string", "large_string")
 _VECTORS = (("vector(", "fixed_size_list<"), "vectors, such as vector(128)")
 _NEEDS = {
+    **{kind: _VECTORS for kind in IndexKind if kind.is_vector},
     IndexKind.LABEL_LIST: (_LISTS, "lists"),
     IndexKind.NGRAM: (_TEXT, "text"),
     IndexKind.INVERTED: ((*_TEXT, *(lists + text for lists in _LISTS for text in _TEXT)), "text, or lists of text"),
@@ -105,24 +106,21 @@ def check_index(index: Index, column: Column) -> None:
     Without rows it is not built yet, so Lance would not report it.
     """
     kind = index.kind
-    prefixes, needed = _VECTORS if kind.is_vector else _NEEDS.get(kind, (("",), ""))
+    prefixes, needed = _NEEDS.get(kind, (("",), ""))
     # The storage of an extension type is not known here, so Lance decides when it builds the index.
     if not column.type.startswith((*prefixes, "extension<")):
         raise InvalidInputError(
             f"an index of type {kind.value} needs {needed}, but column {column.name!r} is {column.type}",
             hint="use another column, or another type of index",
         )
-    if kind.is_vector:
-        _check_vector_sizes(index, column)
-    elif (index.num_partitions, index.num_sub_vectors) != (None, None):
-        raise InvalidInputError(f"an index of type {kind.value} has no partitions", hint="leave them out")
-
-
-def _check_vector_sizes(index: Index, column: Column) -> None:
-    if index.kind.value.endswith("_pq") and None in (index.num_partitions, index.num_sub_vectors):
+    sizes = (index.num_partitions, index.num_sub_vectors)
+    if not kind.is_vector:
+        if sizes != (None, None):
+            raise InvalidInputError(f"an index of type {kind.value} has no partitions", hint="leave them out")
+        return
+    if kind.value.endswith("_pq") and None in sizes:
         raise InvalidInputError(
-            f"an index of type {index.kind.value} needs num_partitions and num_sub_vectors",
-            hint="add both, such as 16 and 8",
+            f"an index of type {kind.value} needs num_partitions and num_sub_vectors", hint="add both, such as 16 and 8"
         )
     if index.num_sub_vectors is not None and not column.type.startswith("extension<"):
         size = column.arrow.type.list_size
