@@ -295,7 +295,7 @@ def _check(config: RepoConfig, placement: Placement, keys: list[tuple[str, ...]]
         rows, named = columns.select(list(key)), ", ".join(key)
         if any(rows.column(name).null_count for name in key):
             yield FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})"
-        # Grouping takes a hash table of all keys. A cheaper test comes first, which decides for numbers and times.
+        # Grouping takes a hash table of all keys. A cheaper test is enough for one column of numbers or times.
         if not staging.are_surely_unique(rows):
             repeated = len(rows) - len(rows.group_by(list(key)).aggregate([]))
             if repeated:
