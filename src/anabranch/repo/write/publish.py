@@ -219,8 +219,7 @@ class Attempt:
         if self.settlement.manifests:
             self.settlement.discard()
             self.settlement = Settlement()
-        has_moved = head.number != self.expected.number
-        if has_moved and head.state.created_as != self.expected.state.created_as:
+        if head.state.created_as != self.expected.state.created_as:
             raise BranchNotFoundError(
                 f"branch '{head.branch}' was deleted and created again at the same time", hint="begin on the new branch"
             )
@@ -229,7 +228,7 @@ class Attempt:
             self.earlier = self.repo_store.find_once(self.spec.once, head)
             if self.earlier is not None:
                 return None
-        if has_moved:
+        if head.number != self.expected.number:
             self.changes = self.rebase(head)
         if self.spec.guard is None and head.state.is_protected:
             refuse_protected(head)
@@ -237,8 +236,8 @@ class Attempt:
             refuse_ended(head)
         entry = self._store_commit(head)
         # Check as late as possible: the decision may have taken long, and files of expired work may be collected.
-        if self.repo_store.lease is not None:
-            self.repo_store.lease.check()
+        assert self.repo_store.lease is not None  # noqa: S101 - `put` has seen to it
+        self.repo_store.lease.check()
         return entry
 
     def _store_commit(self, head: LogEntry) -> LogEntry:
