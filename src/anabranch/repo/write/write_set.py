@@ -86,9 +86,7 @@ class WriteSet:
 
     def has(self, key: TableKey) -> bool:
         # None is a value here: it means a table that was dropped.
-        missing = object()
-        staged_table = self._changed.get(key, missing)
-        return staged_table is not None if staged_table is not missing else key in self._tables
+        return self._changed[key] is not None if key in self._changed else key in self._tables
 
     def table_keys(self) -> set[TableKey]:
         # Copies of the keys: another thread may change the set during the loop.
