@@ -236,7 +236,7 @@ class Attempt:
             refuse_ended(head)
         entry = self._store_commit(head)
         # Check as late as possible: the decision may have taken long, and files of expired work may be collected.
-        assert self.repo_store.lease is not None  # noqa: S101 - `put` has seen to it
+        assert self.repo_store.lease is not None  # noqa: S101 - `put` holds one
         self.repo_store.lease.check()
         return entry
 
