@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -224,9 +224,18 @@ class Case(Finding):
 
 def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> DoctorReport:
     """Return the findings of a scan. With `repair`, run the repairs first, and scan again after each round of them."""
+    repaired, found = _run_repairs(scan) if repair else ((), scan())
+    findings = [case.to_finding(repaired=True) for case in repaired]
+    findings += [case.to_finding(repaired=False) for case in found]
+    order = list(Severity)
+    return DoctorReport(root=root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
+
+
+def _run_repairs(scan: Callable[[], Sequence[Case]]) -> tuple[Collection[Case], Sequence[Case]]:
+    """Return the cases that were repaired, and those of the last scan."""
     found = scan()
     repaired: dict[tuple[FindingKind, str], Case] = {}
-    for _ in range(_ROUNDS if repair else 0):
+    for _ in range(_ROUNDS):
         # All repairs of a round run on the same scan. Each checks its case again, as an earlier repair may have
         # changed it.
         done = [case for case in found if _try_repair(case)]
@@ -237,10 +246,7 @@ def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> D
     # A problem that is found again was not repaired, whatever its repair returned.
     for case in found:
         repaired.pop((case.kind, case.subject), None)
-    done_first = [(case, True) for case in repaired.values()] + [(case, False) for case in found]
-    findings = [case.to_finding(repaired=is_repaired) for case, is_repaired in done_first]
-    order = list(Severity)
-    return DoctorReport(root=root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
+    return repaired.values(), found
 
 
 def _try_repair(case: Case) -> bool:
