@@ -106,14 +106,17 @@ def write_rows(version_ref: VersionRef, dataset: lance.LanceDataset, rows: Rows)
     if not first:
         return []  # Lance would write an empty file.
     with version_ref.home.errors():
-        is_small = len(first) == 1 and 0 < len(first[0]) <= _FEW_ROWS and first[0].nbytes <= _FEW_BYTES
-        is_plain = all(any(is_kind(field.type) for is_kind in _PLAIN_TYPES) for field in first[0].schema)
-        if is_small and is_plain and is_local(version_ref.home.uri):
+        if len(first) == 1 and _is_small_and_plain(first[0]) and is_local(version_ref.home.uri):
             written = _write_file(version_ref, dataset, rows.schema, first[0].columns)
             if written is not None:
                 return [written]
         with replace(rows, batches=chain(first, rows.batches)).reading() as reader:
             return list(lance_write_fragments(reader, dataset, mode="append"))
+
+
+def _is_small_and_plain(batch: pa.RecordBatch) -> bool:
+    is_small = 0 < len(batch) <= _FEW_ROWS and batch.nbytes <= _FEW_BYTES
+    return is_small and all(any(is_kind(field.type) for is_kind in _PLAIN_TYPES) for field in batch.schema)
 
 
 def _write_file(
@@ -306,13 +309,10 @@ def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragmen
     # A step that built or dropped an index leaves the fragments as they are.
     if _index_ids(older) != _index_ids(newer):
         return None
-    known = {fragment.fragment_id: FragmentOutline.of(fragment.metadata) for fragment in older.get_fragments()}
-    current = {fragment.fragment_id: fragment.metadata for fragment in newer.get_fragments()}
-    # An append keeps every older fragment untouched. A missing or different one means another kind of change.
-    if any(number not in current or FragmentOutline.of(current[number]) != known[number] for number in known):
+    added = _find_added(older, newer)
+    if added is None or any(found.deletion_file is not None for found in added):
         return None
-    added = [found for number, found in current.items() if number not in known]
-    if any(found.deletion_file is not None for found in added) or not _only_appends(before, after, newer):
+    if not _only_appends(before, after, newer):
         return None
     against = fingerprint(after, newer, newer.lance_schema)
     return tuple(
@@ -321,6 +321,16 @@ def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragmen
         )
         for found in added
     )
+
+
+def _find_added(older: lance.LanceDataset, newer: lance.LanceDataset) -> list[FragmentMetadata] | None:
+    """Return the fragments that were added. None if others changed."""
+    known = {fragment.fragment_id: FragmentOutline.of(fragment.metadata) for fragment in older.get_fragments()}
+    current = {fragment.fragment_id: fragment.metadata for fragment in newer.get_fragments()}
+    # An append keeps every older fragment untouched. A missing or different one means another kind of change.
+    if any(number not in current or FragmentOutline.of(current[number]) != known[number] for number in known):
+        return None
+    return [found for number, found in current.items() if number not in known]
 
 
 def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDataset) -> bool:

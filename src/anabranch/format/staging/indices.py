@@ -98,16 +98,20 @@ def index(
         # Lance accepts some kinds of empty indices, but they do not cover later rows.
         raise InvalidInputError(f"{version_ref.home.uri!r} holds no rows to index", hint="add rows first")
     chosen = name or f"{column}_idx"
-    # Refused before the index is built, which may take long.
-    for other in list_indices(version_ref):
-        if other.name == chosen and other.columns != (column,):
-            raise InvalidInputError(
-                f"the name {chosen!r} belongs to an index on {', '.join(other.columns)}",
-                hint="drop that index, or choose another name",
-            )
+    _check_index_name(version_ref, chosen, column)
     arguments = asdict(vector or VectorOptions()) if kind.is_vector else {}
     recipe = IndexRecipe(name=chosen, column=column, kind=kind, arguments=arguments)
     return _replace(version_ref, dataset, [chosen], built=[recipe.build(version_ref, dataset)])
+
+
+def _check_index_name(version_ref: VersionRef, name: str, column: str) -> None:
+    """Refuse the name of an index on other columns, before the index is built, which may take long."""
+    for other in list_indices(version_ref):
+        if other.name == name and other.columns != (column,):
+            raise InvalidInputError(
+                f"the name {name!r} belongs to an index on {', '.join(other.columns)}",
+                hint="drop that index, or choose another name",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

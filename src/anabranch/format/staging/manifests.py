@@ -253,7 +253,7 @@ def list_external_versions(home: Home, *, since: int, until: int | None = None) 
         else:
             # An adoption or a forced settle decided on all external versions up to this number. Later ones are still
             # pending.
-            decided = max(int(stamp.get(name, 0)) for name in (SET_ASIDE, ADOPTED))
+            decided = max(int(stamp.get(SET_ASIDE, 0)), int(stamp.get(ADOPTED, 0)))
             found = {external for external in found if external > decided}
             # The external version is the newest state again and still pending, although its number is lower.
             found |= {int(stamp[PUT_BACK])} if PUT_BACK in stamp else set()
