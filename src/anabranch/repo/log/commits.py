@@ -74,12 +74,15 @@ class Once:
             found = commit.metadata.get(self.key)
             if found is None or not self.is_relevant(commit):
                 continue
-            if found == self.value or (self.is_ordered and int(found) > int(self.value)):
+            if self._is_included_in(found):
                 return commit
             # The newest commit with the key has a lower number, so that this change was not published.
             if self.is_ordered:
                 return None
         return None
+
+    def _is_included_in(self, value: str) -> bool:
+        return value == self.value or (self.is_ordered and int(value) > int(self.value))
 
 
 # Called with a commit before it is published. Raises an error to refuse it.

@@ -134,6 +134,17 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
     No hints are written, which would double the number of files: this is for the first entries of logs, whose folders
     are listed quickly.
     """
+    done = [_put_prepared(store, each) for each in _prepare_all(store, entries)]
+    put = [entry for entry, is_put in zip(entries, done, strict=True) if is_put]
+    try:
+        store.sync_folders([log.folder for log, _, _ in put])
+    except AnabranchError as err:
+        # The entries are visible already, so this cannot fail. The same holds for a single one.
+        warnings.warn(f"new branches may not survive a power loss: {err}", DurabilityWarning, stacklevel=2)
+    return done
+
+
+def _prepare_all(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int, bytes]]) -> list[PreparedObject]:
     prepared: list[PreparedObject] = []
     try:
         for log, number, data in entries:
@@ -144,14 +155,7 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
         for each in prepared:
             store.discard(each)
         raise
-    done = [_put_prepared(store, each) for each in prepared]
-    put = [entry for entry, is_put in zip(entries, done, strict=True) if is_put]
-    try:
-        store.sync_folders([log.folder for log, _, _ in put])
-    except AnabranchError as err:
-        # The entries are visible already, so this cannot fail. The same holds for a single one.
-        warnings.warn(f"new branches may not survive a power loss: {err}", DurabilityWarning, stacklevel=2)
-    return done
+    return prepared
 
 
 def _put_prepared(store: ObjectStore, prepared: PreparedObject) -> bool:
