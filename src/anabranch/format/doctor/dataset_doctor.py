@@ -12,12 +12,7 @@ from functools import partial
 
 import lance
 
-from anabranch.errors import (
-    AnabranchError,
-    DatasetNotFoundError,
-    StorageDeniedError,
-    StorageUnavailableError,
-)
+from anabranch.errors import AnabranchError, DatasetNotFoundError, StorageDeniedError, StorageUnavailableError
 from anabranch.format.doctor.branches import FROM_BACKUP, diagnose_refs, diagnose_trees
 from anabranch.format.doctor.findings_and_repairs import Case, DoctorReport, FindingKind, Repairs, examine, unknown_file
 from anabranch.format.doctor.inventory import (
@@ -114,11 +109,7 @@ def _wrong_files(contents: Contents) -> Iterator[Case]:
             explanation = f"version {first.version} of {label(first.branch)}{more} cannot be read without it"
             paths = [facts.path for facts in wrong.versions]
         yield Case(
-            kind=wrong.kind,
-            subject=wrong.file.path,
-            explanation=explanation,
-            remedy=FROM_BACKUP,
-            paths=tuple(paths),
+            kind=wrong.kind, subject=wrong.file.path, explanation=explanation, remedy=FROM_BACKUP, paths=tuple(paths)
         )
 
 

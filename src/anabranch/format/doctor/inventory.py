@@ -21,15 +21,7 @@ from anabranch.format.bases import check_bases, list_entries
 from anabranch.format.doctor.findings_and_repairs import FindingKind
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.fragment_rows import read_deletion_file
-from anabranch.format.layout.listing import (
-    MANIFESTS,
-    Layout,
-    LayoutFile,
-    LayoutKind,
-    ManifestName,
-    VersionKey,
-    layout,
-)
+from anabranch.format.layout.listing import MANIFESTS, Layout, LayoutFile, LayoutKind, ManifestName, VersionKey, layout
 from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest
 from anabranch.format.layout.needed_files import FileKind, FilesReader, NeededFile
 from anabranch.format.refs.ref_files import RefFile

@@ -255,8 +255,7 @@ def put_attempt(config: RepoConfig, attempt: Attempt) -> None:
 
 def _overtaken(config: RepoConfig) -> BusyError:
     return BusyError(
-        f"another process began to clone to {config.root!r}",
-        hint="wait until it has finished, or use another folder",
+        f"another process began to clone to {config.root!r}", hint="wait until it has finished, or use another folder"
     )
 
 
