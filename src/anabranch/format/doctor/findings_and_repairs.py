@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -224,38 +225,35 @@ class Case(Finding):
 
 def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> DoctorReport:
     """Return the findings of a scan. With `repair`, run the repairs first, and scan again after each round of them."""
-    repaired, found = _run_repairs(scan) if repair else ((), scan())
-    findings = [case.to_finding(repaired=True) for case in repaired]
+    found = scan()
+    repaired: dict[tuple[FindingKind, str], Case] = {}
+    for _ in range(_ROUNDS if repair else 0):
+        done = _try_repairs(found)
+        if not done:
+            break
+        repaired |= done
+        found = scan()
+    # A problem that is found again was not repaired, whatever its repair returned.
+    for case in found:
+        repaired.pop((case.kind, case.subject), None)
+    findings = [case.to_finding(repaired=True) for case in repaired.values()]
     findings += [case.to_finding(repaired=False) for case in found]
     order = list(Severity)
     return DoctorReport(root=root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
 
 
-def _run_repairs(scan: Callable[[], Sequence[Case]]) -> tuple[Collection[Case], Sequence[Case]]:
-    """Return the cases that were repaired, and those of the last scan."""
-    found = scan()
-    repaired: dict[tuple[FindingKind, str], Case] = {}
-    for _ in range(_ROUNDS):
-        # All repairs of a round run on the same scan. Each checks its case again, as an earlier repair may have
-        # changed it.
-        done = [case for case in found if _try_repair(case)]
-        if not done:
-            break
-        repaired |= {(case.kind, case.subject): case for case in done}
-        found = scan()
-    # A problem that is found again was not repaired, whatever its repair returned.
+def _try_repairs(found: Sequence[Case]) -> dict[tuple[FindingKind, str], Case]:
+    """Run the repairs of one scan. Return the cases that were repaired.
+
+    Each repair checks its case again, as an earlier repair or a concurrent writer may have changed it.
+    """
+    done: dict[tuple[FindingKind, str], Case] = {}
     for case in found:
-        repaired.pop((case.kind, case.subject), None)
-    return repaired.values(), found
-
-
-def _try_repair(case: Case) -> bool:
-    """Run the repair of a case. Return False if there is none, or if a concurrent writer prevents it."""
-    try:
-        return case.repair is not None and case.repair() is not False
-    # The state changed since the scan. The next scan reports what is left.
-    except (BusyError, ConflictError, CorruptError, NotFoundError):
-        return False
+        # If the state changed since the scan, the next scan reports what is left.
+        with suppress(BusyError, ConflictError, CorruptError, NotFoundError):
+            if case.repair is not None and case.repair() is not False:
+                done[case.kind, case.subject] = case
+    return done
 
 
 def unknown_file(path: str, *more: str) -> Case:

@@ -50,11 +50,6 @@ class VersionFacts:
     rows: int = 0
     stale_base: str | None = None
 
-    @property
-    def required_files(self) -> tuple[NeededFile, ...]:
-        """The files without which the version cannot be read."""
-        return tuple(file for file in self.files if file.mention.is_required)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
@@ -251,7 +246,9 @@ def check_contents(root: Home, files: Layout, versions: Iterable[VersionFacts]) 
     users: dict[str, list[VersionFacts]] = defaultdict(list)
     needed: dict[str, NeededFile] = {}
     for facts in versions:
-        for file in facts.required_files:
+        for file in facts.files:
+            if not file.mention.is_required:
+                continue
             needed[file.uri] = file
             users[file.uri].append(facts)
     sizes, unchecked = _list_sizes(root, files, needed.values())
@@ -261,20 +258,20 @@ def check_contents(root: Home, files: Layout, versions: Iterable[VersionFacts]) 
     wrong = []
     for file in sorted(checked, key=lambda file: file.path):
         size = sizes.get(file.path)
-        problem = _size_problem(file, size) or problems.get(file.uri)
+        problem = _problem_of(file, size, problems.get(file.uri))
         if problem is not None:
             found = sorted(users[file.uri], key=lambda facts: (facts.branch or "", facts.version))
             wrong.append(WrongFile(file=file, is_missing=size is None, explanation=problem, versions=tuple(found)))
     return Contents(wrong=tuple(wrong), unchecked=unchecked)
 
 
-def _size_problem(file: NeededFile, size: int | None) -> str | None:
-    """Return what is wrong with a file of a size, or with a missing one."""
+def _problem_of(file: NeededFile, size: int | None, found: str | None) -> str | None:
+    """Return the problem of a file: that it is missing or has another size, or else what was found in it."""
     if size is None:
         return "it is missing"
     expected = file.mention.size
     # Old manifests record no size. Then only the existence of a file can be checked.
-    return None if expected in (None, size) else f"it has {size} bytes, and manifests record {expected}"
+    return found if expected in (None, size) else f"it has {size} bytes, and manifests record {expected}"
 
 
 def _list_sizes(root: Home, files: Layout, needed: Iterable[NeededFile]) -> tuple[Mapping[str, int], Mapping[str, str]]:

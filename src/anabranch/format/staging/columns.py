@@ -49,36 +49,22 @@ def add_columns(
     names = columns.names if isinstance(columns, pa.Schema) else list(columns)
     check_column_names(names)
     # Existing names are passed as well, so that the check for repeated names also finds these.
-    check_column_names([*names, *(n for n in dataset.schema.names if n in names)])
+    check_column_names([*names, *set(names).intersection(dataset.schema.names)])
     if isinstance(columns, pa.Schema):
-        _require_nullable(columns)
         return _stage_empty(version_ref, dataset, columns)
     planned = computed_types(dataset, columns)
     # Lance computes nothing without fragments and returns no schema. The planned types are used instead.
     if not dataset.get_fragments():
         return _stage_empty(version_ref, dataset, pa.schema([pa.field(f.name, f.type) for f in planned]))
-    return _stage_computed(version_ref, dataset, columns, column_ids or {})
-
-
-def _require_nullable(columns: pa.Schema) -> None:
-    for field in columns:
-        if not field.nullable:
-            raise SchemaMismatchError(
-                f"column {field.name!r} takes no nulls, and has no values yet", hint="give it an expression"
-            )
-
-
-def _stage_computed(
-    version_ref: VersionRef, dataset: lance.LanceDataset, columns: Mapping[str, str], column_ids: Mapping[str, str]
-) -> VersionRef:
     with version_ref.home.errors(), expression_errors(dataset, *columns.values()):
         expressions = {name: enclosed(expression) for name, expression in columns.items()}
         merged = [fragment.merge_columns(expressions) for fragment in dataset.get_fragments()]
-    tree = FieldTree.of(merged[-1][1])
-    for name in columns:
+    fragments, schemas = zip(*merged, strict=True)
+    tree = FieldTree.of(schemas[-1])
+    for name in names:
         tree = tree.replaced(replace(tree.get(name), nullable=True))
-    tree = with_ids_of_added(tree, columns, column_ids)
-    return stage(dataset, version_ref, lance.LanceOperation.Merge([one for one, _ in merged], tree.to_lance()))
+    tree = with_ids_of_added(tree, names, column_ids or {})
+    return stage(dataset, version_ref, lance.LanceOperation.Merge(list(fragments), tree.to_lance()))
 
 
 def add_defaults(version_ref: VersionRef, fields: Sequence[pa.Field]) -> VersionRef:
@@ -257,6 +243,12 @@ def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
 
 
 def _stage_empty(version_ref: VersionRef, dataset: lance.LanceDataset, columns: pa.Schema) -> VersionRef:
+    """Stage columns full of nulls. Refuse columns that do not allow nulls."""
+    for field in columns:
+        if not field.nullable:
+            raise SchemaMismatchError(
+                f"column {field.name!r} takes no nulls, and has no values yet", hint="give it an expression"
+            )
     tree = FieldTree.of(dataset.lance_schema)
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
     # `max_field_id` also counts dropped columns that data files still have. With a lower id, a new column would read

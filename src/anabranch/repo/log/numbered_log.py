@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import compress, islice
 from typing import TypeVar
 from urllib.parse import unquote
 from zlib import crc32
@@ -134,17 +134,6 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
     No hints are written, which would double the number of files: this is for the first entries of logs, whose folders
     are listed quickly.
     """
-    done = [_put_prepared(store, each) for each in _prepare_all(store, entries)]
-    put = [entry for entry, is_put in zip(entries, done, strict=True) if is_put]
-    try:
-        store.sync_folders([log.folder for log, _, _ in put])
-    except AnabranchError as err:
-        # The entries are visible already, so this cannot fail. The same holds for a single one.
-        warnings.warn(f"new branches may not survive a power loss: {err}", DurabilityWarning, stacklevel=2)
-    return done
-
-
-def _prepare_all(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int, bytes]]) -> list[PreparedObject]:
     prepared: list[PreparedObject] = []
     try:
         for log, number, data in entries:
@@ -155,7 +144,13 @@ def _prepare_all(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int, b
         for each in prepared:
             store.discard(each)
         raise
-    return prepared
+    done = [_put_prepared(store, each) for each in prepared]
+    try:
+        store.sync_folders([log.folder for log, _, _ in compress(entries, done)])
+    except AnabranchError as err:
+        # The entries are visible already, so this cannot fail. The same holds for a single one.
+        warnings.warn(f"new branches may not survive a power loss: {err}", DurabilityWarning, stacklevel=2)
+    return done
 
 
 def _put_prepared(store: ObjectStore, prepared: PreparedObject) -> bool:
