@@ -210,8 +210,7 @@ def _users_of_trees(inventory: Inventory, clones: Mapping[str, Sequence[str]]) -
 def _add_readers(inventory: Inventory, users: dict[str, set[str]], trees: Iterable[str]) -> None:
     """Add the homes that read files of a tree. Start from all live homes: a tree that is read is live, too.
 
-    Base paths are compared by their ends: those of a dataset that was moved still name its old location, and will name
-    this one after relocation.
+    Base paths are compared by their ends: those of a dataset that was moved name its old location until a relocation.
     """
     base_paths: dict[str | None, set[str]] = defaultdict(set)
     for facts in inventory.versions:

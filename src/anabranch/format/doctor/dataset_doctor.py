@@ -1,7 +1,6 @@
 """Find the damage that crashes, races and other tools left in a dataset, and repair it if that is safe.
 
-The findings about files are made here: those that are damaged, missing or not used, and whether Lance itself opens
-every branch and tag.
+Here are the findings about damaged, missing and unused files, and about branches and tags that Lance cannot open.
 """
 
 import re
@@ -252,8 +251,7 @@ def _unlisted(root: Home, inventory: Inventory) -> Iterator[Case]:
         (BRANCH_REFS, inventory.branch_refs, lambda: root.open().branches.list()),
         (TAG_REFS, inventory.tag_refs, lambda: root.open().tags.list()),
     ):
-        # A file that cannot be read is reported by itself. Lance fails if a ref is deleted while it lists them, so one
-        # failure is not enough.
+        # A file that cannot be read is a finding of its own. Lance fails if a ref is deleted while it lists: try twice.
         is_explained = any(ref.problem is not None for ref in refs) or _problem(root, read) is None
         if not is_explained and (problem := _problem(root, read)) is not None:
             yield _unopenable(folder, f"Lance cannot list the refs in {folder!r}: {problem}")

@@ -134,8 +134,7 @@ _NOTES = frozenset(
         FindingKind.DAMAGED_HINT,
         FindingKind.DAMAGED_COPY,
         FindingKind.DEAD_LEASE,
-        # A crash right after a commit leaves this finding. Nothing is lost, and the next commit to the table settles
-        # it.
+        # A crash right after a commit leaves this finding. Nothing is lost: the next commit to the table settles it.
         FindingKind.UNSETTLED_HOME,
         FindingKind.UNFINISHED_FORK,
         FindingKind.UNKNOWN_FILE,
@@ -243,13 +242,10 @@ def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> D
 
 
 def _try_repairs(found: Sequence[Case]) -> dict[tuple[FindingKind, str], Case]:
-    """Run the repairs of one scan. Return the cases that were repaired.
-
-    Each repair checks its case again, as an earlier repair or a concurrent writer may have changed it.
-    """
+    """Run the repairs of one scan, which check their cases again. Return the cases that were repaired."""
     done: dict[tuple[FindingKind, str], Case] = {}
     for case in found:
-        # If the state changed since the scan, the next scan reports what is left.
+        # An earlier repair or a concurrent writer changed the state. The next scan reports what is left.
         with suppress(BusyError, ConflictError, CorruptError, NotFoundError):
             if case.repair is not None and case.repair() is not False:
                 done[case.kind, case.subject] = case
@@ -371,8 +367,7 @@ class Repairs:
             return False
         if self._store.find(path) != expected:
             return False
-        # A damaged ref is replaced. A missing one is put only if it is still absent, because a creator may be writing
-        # it.
+        # A damaged ref is replaced. A missing one is put only if it is still absent: a creator may be writing it.
         if expected is not None:
             self._store.put(path, data)
         elif not put_once(self._store, path, data):

@@ -251,8 +251,7 @@ def _stage_empty(version_ref: VersionRef, dataset: lance.LanceDataset, columns: 
             )
     tree = FieldTree.of(dataset.lance_schema)
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-    # `max_field_id` also counts dropped columns that data files still have. With a lower id, a new column would read
-    # their values.
+    # `max_field_id` also counts dropped columns that data files still have. A new one with a lower id would read them.
     after = tree.with_new(new_fields(columns, first_id=dataset.max_field_id + 1))
     schema = with_ids_of_added(after, columns.names, {}).to_lance()
     return stage(dataset, version_ref, lance.LanceOperation.Merge(fragments, schema))
@@ -273,8 +272,7 @@ def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[
         return None
     # Lance plans only over datasets. This one is never written.
     dataset = lance.write_dataset(schema.empty_table(), "memory://defaults")
-    # One plan for all is much faster on wide tables. They are planned one by one only if that fails, to find the wrong
-    # one.
+    # One plan for all is much faster on wide tables. Only if that fails, plan one by one, to find the wrong one.
     try:
         known = computed_types(dataset, defaults)
     except InvalidExpressionError:
@@ -300,7 +298,6 @@ def _check(schema: pa.Schema, name: str, expression: str, planned: pa.DataType) 
     if not is_time:
         require_computable(planned, field)
     compute = find_default(field, columns=schema.names)
-    # The type may fit and the value not, such as 300 for int8. A constant is computed now, before it fails in an
-    # append.
+    # The type may fit and the value not, such as 300 for int8. Compute a constant now, before it fails in an append.
     if compute is not None:
         cast_computed(compute(1), field)

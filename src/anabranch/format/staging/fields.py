@@ -87,8 +87,7 @@ class FieldTree:
 
     def to_lance(self) -> LanceSchema:
         made = LanceSchema._from_protos(self.metadata, *(field.write() for field in self.fields))
-        # `_from_protos` is not a public call. If an upgrade of Lance changed it, columns would be tied to the wrong
-        # data.
+        # `_from_protos` is not public. If an upgrade of Lance changed it, columns would be tied to the wrong data.
         if FieldTree.of(made).describe() != self.describe():
             raise DamagedFileError(
                 "the changed columns lost their identity", hint="this is a bug: keep the dataset, report it"

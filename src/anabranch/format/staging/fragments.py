@@ -199,8 +199,7 @@ def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, 
     home = version_ref.home
     dataset = home.open(version_ref.version)
     with home.errors():
-        # Return this metadata: if another writer publishes first, it is staged again. Lance refuses fragments that
-        # were read back from a version.
+        # Return this metadata, to stage it again after a conflict: Lance refuses fragments that were read back.
         written = lance_write_fragments(rows, dataset, mode="append")
     staged = stage_rows(dataset, version_ref, ChangedRows(written=written, is_append=True))
     return staged or stage(dataset, version_ref, lance.LanceOperation.Append(written)), written
@@ -253,8 +252,7 @@ def as_metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
 
 def fingerprint(version_ref: VersionRef, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
     """Return the fingerprint of files that are written now for a version."""
-    # All three decide where a file is searched: files in a dataset root are in its `data` folder, others directly in
-    # the base.
+    # All three decide where a file is searched: in the `data` folder of a dataset root, or directly in the base.
     bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
     messages = tuple(field.message for field in FieldTree.of(fields).fields)
     return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=_digest_of_fields(messages))
@@ -343,8 +341,7 @@ def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDatas
         if step is None or not isinstance(step.operation, lance.LanceOperation.Append):
             return False
         version = step.read_version
-    # In a fork, the chain ends at the fork's first ordinary version, which has another number than `before`. The
-    # fragments were compared above.
+    # In a fork, the chain ends at its first ordinary version, with another number. The fragments were compared above.
     return version == before.version or before.home != after.home
 
 

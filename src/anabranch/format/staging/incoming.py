@@ -270,8 +270,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-# The allowed casts, if each value fits. Text is not read as numbers, and a float does not become an integer: both would
-# hide mistakes in the data.
+# The allowed casts, if each value fits. Text is not read as numbers, nor floats as integers: both would hide mistakes.
 _FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...] = (
     (pa.types.is_integer, pa.types.is_integer),
     (pa.types.is_integer, pa.types.is_floating),

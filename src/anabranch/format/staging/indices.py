@@ -246,8 +246,7 @@ def build_wanted(version_ref: VersionRef) -> VersionRef:
 def keep_indices(staged: VersionRef, *, of: VersionRef, names: Mapping[str, str] | None = None) -> VersionRef:
     """Stage the indices of an older version that an overwrite or a new type of a column removed.
 
-    `names` are the new names of columns. An index is not kept if its column is gone, or if its kind does not fit the
-    new type of the column.
+    `names` are the new names of columns. An index is not kept if its column is gone or has a type that does not fit.
     """
     before = read_recipes(of)
     if not before:
@@ -394,8 +393,7 @@ def _segments(dataset: lance.LanceDataset, names: Sequence[str]) -> list[Index]:
 
 # Wanted indices belong to a table but could not be built yet, because Lance builds no index without rows. Each of them
 # is noted with its column, so that it follows a rename and goes with the column. The note of a nested column is with
-# the top-level one, and has the rest of the path. The first commit that brings rows builds the index and removes the
-# note.
+# the top-level one, with the rest of the path. The first commit that brings rows builds it and removes the note.
 
 
 def read_wanted(schema: pa.Schema) -> list[IndexRecipe]:

@@ -111,8 +111,7 @@ def find_taken_keys(
 ) -> FoundKeys | None:
     """Find the keys of rows that exist in the table, like `find_existing_keys`, for any number of rows.
 
-    Few keys are passed to Lance, which may have an index on them. Many keys are compared by their hashes, in bounded
-    memory.
+    Few keys are passed to Lance, which may have an index on them. Many are compared by hashes, in bounded memory.
     """
     if rows.count <= _LISTED_KEYS:
         if not rows.count:

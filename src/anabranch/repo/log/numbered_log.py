@@ -1,8 +1,7 @@
 """Numbered logs: entry n is put if absent, and no entry is ever changed. Also the names of such logs.
 
 File names count down from 2^64-1, so that on a store with sorted listings the newest entry comes first. Local disks do
-not list in order. There, a hint file has a copy of a recent entry, and the newest entry is found by reading the next
-numbers until one is missing.
+not list in order. There, a hint file has a copy of a recent entry, and the next numbers are read until one is missing.
 """
 
 import re
@@ -103,8 +102,7 @@ class NumberedLog:
     def find_hint(self) -> tuple[int, bytes] | None:
         """Return the copy of a recent entry, or None if it is missing or damaged.
 
-        It may be older than the newest entry. Hints of earlier releases have no version, and a checksum of the entry
-        alone.
+        It may be older than the newest entry. Hints of earlier releases have no version, and only the entry's checksum.
         """
         hint = self.store.find(self.hint_path)
         if hint is None:
@@ -131,8 +129,7 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
     store failed; the caller rolls back the others and tries each by itself. If the store cannot report whether an entry
     exists, it counts as not put. If an error is raised, none was put.
 
-    No hints are written, which would double the number of files: this is for the first entries of logs, whose folders
-    are listed quickly.
+    No hints are written, which would double the files: the folders of logs with one entry are listed quickly.
     """
     prepared: list[PreparedObject] = []
     try:
