@@ -275,8 +275,8 @@ def _to_operation(
     # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
     only_moved = dataset.has_stable_row_ids and not has_new
     return lance.LanceOperation.Update(
-        removed_fragment_ids=change.removed,
-        updated_fragments=change.cut,
+        removed_fragment_ids=list(change.removed),
+        updated_fragments=list(change.cut),
         new_fragments=list(change.written),
         fields_for_preserving_frag_bitmap=family_ids(
             dataset.lance_schema, changed_columns if only_moved else dataset.schema.names
