@@ -91,8 +91,9 @@ def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
 
 
 def _is_stray(file: LayoutFile, *, is_mixed: bool) -> bool:
-    """Return whether Lance reads a file as a manifest whose name is not one of its folder, which may be mixed."""
+    """Return whether Lance reads a file as a manifest although its name is not one of its folder."""
     if file.kind is LayoutKind.MANIFEST:
+        # Names of the old kind are not valid in a folder that has both kinds.
         return is_mixed and ManifestName.parse(file.name).scheme is ManifestScheme.V1
     # Lance reads any number of 64 bits as a version.
     number = _NUMBERED.search(file.path) if file.kind is LayoutKind.UNKNOWN else None

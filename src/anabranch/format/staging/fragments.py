@@ -106,27 +106,29 @@ def write_rows(version_ref: VersionRef, dataset: lance.LanceDataset, rows: Rows)
     if not first:
         return []  # Lance would write an empty file.
     with version_ref.home.errors():
-        if len(first) == 1 and is_local(version_ref.home.uri):
-            written = _write_file(version_ref, dataset, rows.schema, first[0])
+        if len(first) == 1 and _is_small_and_plain(first[0]) and is_local(version_ref.home.uri):
+            written = _write_file(version_ref, dataset, rows.schema, first[0].columns)
             if written is not None:
                 return [written]
         with replace(rows, batches=chain(first, rows.batches)).reading() as reader:
             return list(lance_write_fragments(reader, dataset, mode="append"))
 
 
+def _is_small_and_plain(batch: pa.RecordBatch) -> bool:
+    is_small = 0 < len(batch) <= _FEW_ROWS and batch.nbytes <= _FEW_BYTES
+    return is_small and all(any(is_kind(field.type) for is_kind in _PLAIN_TYPES) for field in batch.schema)
+
+
 def _write_file(
-    version_ref: VersionRef, dataset: lance.LanceDataset, schema: pa.Schema, rows: pa.RecordBatch
+    version_ref: VersionRef, dataset: lance.LanceDataset, schema: pa.Schema, columns: Sequence[pa.Array]
 ) -> FragmentMetadata | None:
-    """Write a few plain rows as one data file, in Lance's form. Return None for others, and if the format is old."""
-    is_small = 0 < len(rows) <= _FEW_ROWS and rows.nbytes <= _FEW_BYTES
-    if not is_small or not all(any(is_kind(field.type) for is_kind in _PLAIN_TYPES) for field in rows.schema):
-        return None
+    """Write plain columns as one data file, in Lance's form. Return None if the table has an old format."""
     major, minor = map(int, str(dataset.data_storage_version).split("."))
     if (major, minor) < _FIRST_FORMAT:
         return None
     fields, name = [field.id() for field in dataset.lance_schema.fields()], new_data_file()
     path = f"{version_ref.home.uri}/data/{name}"
-    batch = pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     with LanceFileWriter(path, schema, version=f"{major}.{minor}") as writer:
         writer.write_batch(batch)
     file = DataFile(name, fields, list(range(len(fields))), major, minor, writer.size_bytes)
@@ -320,7 +322,7 @@ def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragmen
 
 
 def _find_added(older: lance.LanceDataset, newer: lance.LanceDataset) -> list[FragmentMetadata] | None:
-    """Return the fragments that were added. None if others changed."""
+    """Return the fragments that were added. None if another one was changed or removed."""
     known = {fragment.fragment_id: FragmentOutline.of(fragment.metadata) for fragment in older.get_fragments()}
     current = {fragment.fragment_id: fragment.metadata for fragment in newer.get_fragments()}
     # An append keeps every older fragment untouched. A missing or different one means another kind of change.

@@ -35,13 +35,13 @@ def are_surely_unique(rows: pa.Table) -> bool:
     if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
         return False
     chunks = [_numbers(chunk) for chunk in rows.column(0).chunks if len(chunk)]
-    if _increase(chunks):  # also without rows
+    if _are_increasing(chunks):  # also without rows
         return True
     values = np.sort(np.concatenate(chunks))
     return bool((values[1:] != values[:-1]).all())
 
 
-def _increase(chunks: Sequence[npt.NDArray[np.int64]]) -> bool:
+def _are_increasing(chunks: Sequence[npt.NDArray[np.int64]]) -> bool:
     is_sorted = all((chunk[1:] > chunk[:-1]).all() for chunk in chunks)
     return is_sorted and all(one[-1] < other[0] for one, other in itertools.pairwise(chunks))
 
