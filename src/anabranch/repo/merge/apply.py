@@ -31,6 +31,7 @@ from anabranch.repo.merge.steps import (
     MergeTable,
     RenameTable,
     ReplaceTable,
+    TableMatch,
     TableStep,
 )
 from anabranch.repo.snapshot import Table
@@ -54,6 +55,12 @@ class MergedTable:
     def add(self, changes: RowChanges) -> None:
         self.counts += changes.counts
         self.conflicts.add(str(self.step.key), changes.conflicts)
+
+    def take_whole(self, match: TableMatch, side: str) -> None:
+        """Make this the result of a step that takes the whole table from one side."""
+        taken = ReplaceTable if side == "source" else KeepTable
+        self.step = taken(match=match, shape=Shape())
+        self.counts = self.step.counts
 
     def iter_batches(self, found: Iterator[RowChanges]) -> Iterator[RowBatch]:
         """Yield the batches to write, until the first conflict. The conflicts after it are counted, too."""
@@ -93,7 +100,7 @@ def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowCha
     has_conflicts = bool(step.conflicts)
     try:
         for changes in _iter_rows(step, _find_rows(step, comparer), schema, comparer):
-            has_conflicts = has_conflicts or changes.conflicts.count > 0
+            has_conflicts |= changes.conflicts.count > 0
             yield changes
         # With conflicts nothing is staged, and their decisions may change which values are left to fit.
         if not has_conflicts:
@@ -102,9 +109,7 @@ def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowCha
         # Conflicts that are left would be hidden if the whole table were taken from one side.
         side = None if has_conflicts else step.resolution.for_misfit()
         if side is not None:
-            taken = ReplaceTable if side == "source" else KeepTable
-            merged.step = taken(match=step.match, shape=Shape())
-            merged.counts = merged.step.counts
+            merged.take_whole(step.match, side)
             return
         if step.shape.conflicts:
             return  # a conflict about a column is the cause
@@ -237,7 +242,7 @@ def _find_rows(step: MergeTable, comparer: RowComparer) -> FoundRows:
 
 
 def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
-    """Stage the columns and notes. New columns allow nulls until the rows are merged, and have nulls or the default."""
+    """Stage the columns and notes of the result."""
     shape, notes = step.shape, step.notes
     last: list[str] = []
     if set(shape.dropped) == set(version_ref.schema.names):
@@ -249,17 +254,21 @@ def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
         version_ref = staging.drop_columns(version_ref, first)
     if shape.lenient_changes:
         version_ref = staging.alter_columns(version_ref, shape.lenient_changes)
-    empty = [new.with_nullable(nullable=True) for new in shape.added if new.name not in shape.filled]
-    if empty:
-        version_ref = staging.add_columns(version_ref, pa.schema(empty))
-    filled = [new for new in shape.added if new.name in shape.filled]
-    if filled:
-        version_ref = staging.add_defaults(version_ref, filled)
+    version_ref = _add_columns(shape, version_ref)
     if last:
         version_ref = staging.drop_columns(version_ref, last)
     if notes:
         version_ref = staging.annotate(version_ref, notes.table, columns=notes.columns)
     return version_ref
+
+
+def _add_columns(shape: Shape, version_ref: VersionRef) -> VersionRef:
+    """Stage the new columns. They allow nulls until the rows are merged, and have nulls or the default."""
+    empty = [new.with_nullable(nullable=True) for new in shape.added if new.name not in shape.filled]
+    if empty:
+        version_ref = staging.add_columns(version_ref, pa.schema(empty))
+    filled = [new for new in shape.added if new.name in shape.filled]
+    return staging.add_defaults(version_ref, filled) if filled else version_ref
 
 
 def _free_name(shape: Shape) -> str:

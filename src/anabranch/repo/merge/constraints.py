@@ -337,7 +337,7 @@ def iter_with_unique_keys(step: MergeTable, changes: Iterator[RowChanges]) -> It
     written: list[pa.Table] = []
     replaced: list[Addresses] = []
     for change in changes:
-        has_conflicts = has_conflicts or change.conflicts.count > 0
+        has_conflicts |= change.conflicts.count > 0
         replaced.append(change.batch.addresses)
         if change.batch.rows is not None:
             written.append(change.batch.rows.select(step.shape.primary_key))
