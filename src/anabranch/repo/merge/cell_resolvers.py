@@ -260,7 +260,7 @@ def _new_values(
     answers: Sequence[Any], sides: Sequence[int], conflicts: Sequence[Conflict], field: pa.Field
 ) -> list[Any]:
     """Return the new values among answers. None where one is the value of a side, or leaves a conflict unresolved."""
-    values = []
+    values: list[Any] = []
     for answer, side, conflict in zip(answers, sides, conflicts, strict=True):
         if side or answer is NotImplemented:
             values.append(None)

@@ -4,6 +4,7 @@ A table that has not changed since then gets its other state by pointer, except 
 tables are merged.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import ClassVar
@@ -64,29 +65,44 @@ def _picked(repo_store: RepoStore, request: Pick, record: CommitRecord) -> Chang
         # A rebase published several commits in one log entry.
         after = replace(after, head=repo_store.commits.get(commit.graph_commit_id))
     before = repo_store.heads.get_numbered(branch, commit.manifest_version - 1)
-    found = before.head
-    if found.commit.graph_commit_id != commit.parent_commit_id and commit.parent_commit_id is not None:
-        found = repo_store.commits.get(commit.parent_commit_id)
-    elif before.state.is_live:
-        found = View.of(before, View.of(after).find_main(repo_store.commits)).record
+    parent = _parent_of(repo_store, before, after)
     # A table may get its old state by pointer, so the data of that state must not have been collected.
-    require_uncollected(repo_store.config, found.commit.graph_commit_id)
+    require_uncollected(repo_store.config, parent.commit.graph_commit_id)
     text = f"Revert {commit.message or commit.graph_commit_id}" if is_revert else commit.message
     spec = CommitSpec(
         message=request.message or text,
         kind=request.kind,
         metadata={**request.metadata, "commit": commit.graph_commit_id},
     )
-    change = _change_between(repo_store, found, after.head, spec)
-    if not is_revert:
-        return change
+    change = _change_between(repo_store, parent, after.head, spec)
+    if is_revert:
+        followed = _find_followed(repo_store, change.after, before, parent)
+        change = replace(change, before=change.after, after=change.before, followed=followed)
+    return change
+
+
+def _parent_of(repo_store: RepoStore, before: LogEntry, after: LogEntry) -> CommitRecord:
+    """Return the state on which the head of an entry was made, with the tables of main that a live branch had then."""
+    parent_id = after.head.commit.parent_commit_id
+    if parent_id is not None and parent_id != before.head.commit.graph_commit_id:
+        return repo_store.commits.get(parent_id)
+    if before.state.is_live:
+        return View.of(before, View.of(after).find_main(repo_store.commits)).record
+    return before.head
+
+
+def _find_followed(
+    repo_store: RepoStore, keys: Iterable[TableKey], before: LogEntry, parent: CommitRecord
+) -> frozenset[TableKey]:
+    """Return which tables of a commit of a live branch followed main before it."""
+    if not before.state.is_live:
+        return frozenset()
     # The entry may have published other commits below this one. Tables that these changed did not follow main.
     earlier = takewhile(
-        lambda one: one.graph_commit_id != before.head.commit.graph_commit_id, repo_store.commits.iter_history(found)
+        lambda one: one.graph_commit_id != before.head.commit.graph_commit_id, repo_store.commits.iter_history(parent)
     )
-    changed = {key for one in earlier for key in one.tables} if before.state.is_live else set()
-    followed = frozenset(key for key in change.after if before.state.follows_main(key) and str(key) not in changed)
-    return replace(change, before=change.after, after=change.before, followed=followed)
+    own = {key for one in earlier for key in one.tables}
+    return frozenset(key for key in keys if before.state.follows_main(key) and str(key) not in own)
 
 
 def _change_between(repo_store: RepoStore, before: CommitRecord, after: CommitRecord, spec: CommitSpec) -> Change:

@@ -5,8 +5,9 @@ are decided on row by row. Nulls of the source are in rows that the merge writes
 that the source did not change, which would stay as they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,9 +58,7 @@ def iter_without_nulls(
             yield from decider.decide(change)
     kept = _find_kept(step, where, join_addresses(touched), comparer)
     if kept is not None:
-        # With the names of the columns in the target instead of those in the source.
-        columns = tuple(replace(column, triple=_with_target(column.triple)) for column in step.shape.columns)
-        yield from replace(decider, columns=columns, are_kept=True).decide(_as_changes(step, kept, schema))
+        yield from decider.for_kept_rows().decide(_as_changes(step, kept, schema))
     for change in inserts:
         yield from decider.decide(change)
 
@@ -163,6 +162,11 @@ class _NullDecider:
     columns: tuple[MergedColumn, ...]
     schema: pa.Schema
     are_kept: bool = False
+
+    def for_kept_rows(self) -> "_NullDecider":
+        # With the names of the columns in the target instead of those in the source.
+        columns = tuple(replace(column, triple=_with_target(column.triple)) for column in self.columns)
+        return replace(self, columns=columns, are_kept=True)
 
     def decide(self, change: RowChanges) -> Iterator[RowChanges]:
         rows = change.batch.rows
@@ -348,30 +352,37 @@ def iter_with_unique_keys(step: MergeTable, changes: Iterator[RowChanges]) -> It
 
 def _check_keys(step: MergeTable, written: list[pa.Table], replaced: Addresses) -> None:
     """Raise SchemaMismatchError if the merged rows repeat a value of the key, or have nulls in it."""
-    shape = step.shape
-    columns = {column.name: column for column in shape.columns}
-    merged = [columns[name] for name in shape.primary_key]
-    schema = pa.schema([column.field for column in merged])
-    names = [column.triple.target for column in merged if column.triple.target is not None]
-    kept = kept_keys(step.version_ref, names, replaced)
-    # Unchanged rows get nulls in a column of the key that the target does not have yet.
-    empty = [column.name for column in merged if column.is_new and column.name not in shape.filled]
-    if kept.count and empty:
-        raise SchemaMismatchError(
-            f"the rows do not fit the new key: {kept.count} of the target have no value in {empty[0]!r}",
-            hint="merge the column first, fill it, and then change the key",
-        )
-
-    def read() -> Iterator[pa.RecordBatch]:
-        for batch in kept.read():
-            yield pa.record_batch([_key_values(shape, batch, column) for column in merged], schema=schema)
-        for rows in written:
-            yield from rows.cast(schema).to_batches()
-
+    columns = {column.name: column for column in step.shape.columns}
+    key = [columns[name] for name in step.shape.primary_key]
+    kept = kept_keys(step.version_ref, [name for column in key if (name := column.triple.target) is not None], replaced)
+    if kept.count:
+        _check_filled(step.shape, key, kept.count)
+    read = partial(_iter_keys, step.shape, key, kept, written)
     try:
         refuse_repeated(KeyRows(read=read, count=kept.count + sum(map(len, written))))
     except KeyConflictError as err:
         raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err
+
+
+def _check_filled(shape: Shape, key: Sequence[MergedColumn], count: int) -> None:
+    """Raise SchemaMismatchError if unchanged rows get nulls in a key column that the target does not have yet."""
+    for column in key:
+        if column.is_new and column.name not in shape.filled:
+            raise SchemaMismatchError(
+                f"the rows do not fit the new key: {count} of the target have no value in {column.name!r}",
+                hint="merge the column first, fill it, and then change the key",
+            )
+
+
+def _iter_keys(
+    shape: Shape, key: Sequence[MergedColumn], kept: KeyRows, written: Sequence[pa.Table]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the key of the rows of the result: of those that the target keeps, then of the written ones."""
+    schema = pa.schema([column.field for column in key])
+    for batch in kept.read():
+        yield pa.record_batch([_key_values(shape, batch, column) for column in key], schema=schema)
+    for rows in written:
+        yield from rows.cast(schema).to_batches()
 
 
 def _key_values(shape: Shape, kept: pa.RecordBatch, column: MergedColumn) -> pa.Array:

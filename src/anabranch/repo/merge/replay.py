@@ -25,6 +25,7 @@ from anabranch.repo.log.entries import (
     CommitRecord,
     GraphCommit,
     LogEntry,
+    TableEntry,
     TableMap,
     is_same_state,
 )
@@ -124,12 +125,7 @@ def replay(repo_store: RepoStore, request: Replay) -> tuple[LogEntry | None, tup
             return None
         view, changes = found
         held = [change.commit.graph_commit_id for change in changes]
-        # A concurrent reset may make these commits unreachable while they are read.
-        if repo_store.lease is not None:
-            repo_store.lease.hold(held)
-        # After the lease names them: a collection marks first and reads the leases then, so that one of the two sees
-        # the other.
-        in_parallel(partial(require_uncollected, repo_store.config), held)
+        _hold_commits(repo_store, held)
         view, made.commits = _make_commits(repo_store, head, view, changes, request)
         newest = view.head
         # A rebase moves the branch also without new commits.
@@ -151,6 +147,16 @@ def replay(repo_store: RepoStore, request: Replay) -> tuple[LogEntry | None, tup
 
     entry = move_branch(repo_store, request.combiner.branch, decide, made=made, attempts=_MAX_ATTEMPTS)
     return (entry, tuple(record.commit for record in made.commits)) if is_moved else (None, ())
+
+
+def _hold_commits(repo_store: RepoStore, commit_ids: Sequence[str]) -> None:
+    """Keep commits from garbage collection. Raise CollectedError if it has collected one already."""
+    # A concurrent reset may make these commits unreachable while they are read.
+    if repo_store.lease is not None:
+        repo_store.lease.hold(commit_ids)
+    # After the lease names them: a collection marks first and reads the leases then, so that one of the two sees the
+    # other.
+    in_parallel(partial(require_uncollected, repo_store.config), commit_ids)
 
 
 def _make_commits(
@@ -287,12 +293,20 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
 
 def _movable(branch: BranchName, tables: TableMap, before: Changes, after: Changes) -> Changes:
     """Return the tables that are unchanged and only need a pointer to another version in a home of the branch."""
-    unchanged = [key for key in after if is_same_state(tables.get(key), before[key])]
-    # The version is in one of the branch's own homes, so that no data is copied.
-    found = {key: entry for key in unchanged if (entry := after[key]) is None or owns(branch, entry.home)}
-    # The home may belong to another table by now, because tables can be renamed. Two tables must not share a home.
-    homes = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
-    movable = {key for key, entry in found.items() if entry is None or homes[entry.dataset, entry.home] == 1}
+    found: dict[TableKey, TableEntry | None] = {}
+    for key, entry in after.items():
+        # The version is in one of the branch's own homes, so that no data is copied.
+        is_near = entry is None or owns(branch, entry.home)
+        if is_near and is_same_state(tables.get(key), before[key]):
+            found[key] = entry
+    movable = _with_own_homes(found, tables)
     # Merge both names of a renamed table together. Alone, one name is a dropped table, and the other one is a new one.
     merged = with_other_names((key for key in after if key not in movable), before, after)
-    return {key: entry for key, entry in found.items() if key not in merged}
+    return {key: entry for key, entry in movable.items() if key not in merged}
+
+
+def _with_own_homes(found: Changes, tables: TableMap) -> Changes:
+    """Return the changes without those to a home that two tables would have then."""
+    # The home may belong to another table by now, because tables can be renamed. Two tables must not share a home.
+    homes = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
+    return {key: entry for key, entry in found.items() if entry is None or homes[entry.dataset, entry.home] == 1}
