@@ -31,7 +31,6 @@ from anabranch.repo.merge.steps import (
     MergeTable,
     RenameTable,
     ReplaceTable,
-    TableMatch,
     TableStep,
 )
 from anabranch.repo.snapshot import Table
@@ -55,12 +54,6 @@ class MergedTable:
     def add(self, changes: RowChanges) -> None:
         self.counts += changes.counts
         self.conflicts.add(str(self.step.key), changes.conflicts)
-
-    def take_whole(self, match: TableMatch, side: str) -> None:
-        """Make this the result of a step that takes the whole table from one side."""
-        taken = ReplaceTable if side == "source" else KeepTable
-        self.step = taken(match=match, shape=Shape())
-        self.counts = self.step.counts
 
     def iter_batches(self, found: Iterator[RowChanges]) -> Iterator[RowBatch]:
         """Yield the batches to write, until the first conflict. The conflicts after it are counted, too."""
@@ -109,7 +102,9 @@ def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowCha
         # Conflicts that are left would be hidden if the whole table were taken from one side.
         side = None if has_conflicts else step.resolution.for_misfit()
         if side is not None:
-            merged.take_whole(step.match, side)
+            taken = ReplaceTable if side == "source" else KeepTable
+            merged.step = taken(match=step.match, shape=Shape())
+            merged.counts = merged.step.counts
             return
         if step.shape.conflicts:
             return  # a conflict about a column is the cause
@@ -120,7 +115,9 @@ def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowCha
 
 def _iter_rows(step: MergeTable, found: FoundRows, schema: pa.Schema, comparer: RowComparer) -> Iterator[RowChanges]:
     """Yield the changes of rows and their conflicts. Raise SchemaMismatchError if the rows do not fit a new key."""
-    changes = iter_without_nulls(step, iter_row_changes(step, found, schema), schema, comparer)
+    changes = iter_row_changes(step, found, schema)
+    if step.shape.strict_columns:
+        changes = iter_without_nulls(step, changes, schema, comparer)
     return iter_with_unique_keys(step, changes) if step.shape.needs_key_check else changes
 
 
@@ -212,9 +209,8 @@ class Stager:
         # A table without a change keeps its version, so that the commit does not list it.
         if version_ref != staged_table.version_ref or step.shape.primary_key != staged_table.primary_key:
             rows = step.target.entry.rows + replaced.inserted - replaced.deleted
-            staged_table = replace(staged_table, primary_key=step.shape.primary_key).then(
-                Step("merge", version_ref), rows=rows
-            )
+            staged_table = replace(staged_table, primary_key=step.shape.primary_key)
+            staged_table = staged_table.then(Step("merge", version_ref), rows=rows)
         merged.entry = _find_change(step, staged_table)
         return merged
 

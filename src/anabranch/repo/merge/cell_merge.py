@@ -254,10 +254,8 @@ class _RowMerger:
     # Rows that one side deleted
 
     def _decide_on_rows(self, found: ChangedRows) -> Iterator[RowChanges]:
-        for is_contested, in_target in (
-            (found.where("deleted", "updated"), True),
-            (found.where("updated", "deleted"), False),
-        ):
+        contested = (found.where("deleted", "updated"), True), (found.where("updated", "deleted"), False)
+        for is_contested, in_target in contested:
             if not is_contested.any():
                 continue
             part = found.filter(is_contested)
@@ -279,22 +277,18 @@ class _RowMerger:
             if answer is NotImplemented:
                 yield RowChanges(conflicts=Unresolved.of([conflict]))
             elif answer is not conflict.target:
-                row = None if answer is None else self._answered_row(answer, conflict, found, number)
+                row = None if answer is None else self._row_of(answer, conflict, found, number)
                 if in_target:  # Delete or replace the existing row.
                     yield deletion_of(found.addresses[number : number + 1])
                 if row is not None:
                     self.inserts_last.append(row)
 
-    def _answered_row(self, answer: Any, conflict: Conflict, found: ChangedRows, number: int) -> pa.Table:
-        """Return the row that a function chose for a conflict: the one of a side, or a new one."""
+    def _row_of(self, answer: Any, conflict: Conflict, found: ChangedRows, number: int) -> pa.Table:
+        """Return the row that a resolver or decision gave for a row that one side deleted as a row of the result."""
         if answer is conflict.source:
             return self._in_result(found.source.slice(number, 1), "source")
         if answer is conflict.base:
             return self._in_result(found.base.slice(number, 1), "base")
-        return self._as_row(answer, conflict)
-
-    def _as_row(self, answer: Any, conflict: Conflict) -> pa.Table:
-        """Return the row that a resolver or decision gave for a row that one side deleted as a row of the result."""
         given, giver = answer, f"the resolver of '{self._key}' returned"
         hint = f"pass a dict of the columns {', '.join(self._schema.names)}, None, or NotImplemented"
         if isinstance(answer, JsonValue):
@@ -313,7 +307,6 @@ class _RowMerger:
         return row
 
     def _fit_row(self, named: dict[str, Any], conflict: Conflict, *, is_json: bool) -> pa.Table:
-        """Return a row of the result with some values, those of a decision in JSON form."""
         fields = [bytes_field(self._schema.field(name)) for name in named]
         if is_json:
             named = {f.name: decided_value(JsonValue(named[f.name]), f, conflict) for f in fields}

@@ -1,7 +1,7 @@
 """The ways to decide on cells that both sides changed: the named resolvers, and functions of the caller."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -186,9 +186,8 @@ def _latest_by(column: str) -> Decide:
 
     def compute(cells: Cells) -> pa.Array:
         if column not in cells.source_rows.type.names or column not in cells.target_rows.type.names:
-            raise InvalidInputError(
-                f"{name}: column {column!r} is not on both sides", hint="use a column that both sides have"
-            )
+            hint = "use a column that both sides have"
+            raise InvalidInputError(f"{name}: column {column!r} is not on both sides", hint=hint)
         source, target = (pc.struct_field(rows, [column]) for rows in (cells.source_rows, cells.target_rows))
         with _errors_of(name, cells):
             is_later = _is_ahead(source, target, pc.greater)
@@ -256,9 +255,7 @@ def _side_of(answer: Any, conflict: Conflict) -> int:
     return next((number for number, value in enumerate(sides, start=1) if answer is value), 0)
 
 
-def _new_values(
-    answers: Sequence[Any], sides: Sequence[int], conflicts: Sequence[Conflict], field: pa.Field
-) -> list[Any]:
+def _new_values(answers: list[Any], sides: list[int], conflicts: list[Conflict], field: pa.Field) -> list[Any]:
     """Return the new values among answers. None where one is the value of a side, or leaves a conflict unresolved."""
     values: list[Any] = []
     for answer, side, conflict in zip(answers, sides, conflicts, strict=True):

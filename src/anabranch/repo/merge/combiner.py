@@ -207,22 +207,18 @@ class _TablePlanner:
     def _plan_match(self, base: TableState | None, source: TableState, target: TableState) -> None:
         """Decide on a table that both sides have."""
         self._source_keys[target.key] = source.key
-        before = None if base is None else base.entry
-        is_unchanged = is_same_state(source.entry, before)
+        is_unchanged = base is not None and is_same_state(base.entry, source.entry)
         # The source did not change the table, so the state of the target stays.
         if base is not None and base.key == source.key and is_unchanged:
             return
-        key = self._merge_names(base, source, target)
+        key = source.key
+        if base is not None:
+            decider = self._decider_of(target.key, (base, source, target))
+            key = decider.pick("both sides renamed it", base.key, source.key, target.key, column=None)
         if not is_unchanged and not is_same_state(source.entry, target.entry):
             self.tables.append(TableMatch(key=key, base=base, source=source, target=target))
         elif key != target.key:
             self.tables.append(RenameTable(key=key, target=target))
-
-    def _merge_names(self, base: TableState | None, source: TableState, target: TableState) -> TableKey:
-        if base is None:
-            return source.key
-        decider = self._decider_of(target.key, (base, source, target))
-        return decider.pick("both sides renamed it", base.key, source.key, target.key, column=None)
 
     def _plan_missing(self, base: TableState, source: TableState | None, target: TableState | None) -> None:
         """Decide on a table of the base that one of the sides dropped.
@@ -331,9 +327,8 @@ class _TablePlanner:
     def _name_matches(self) -> None:
         """Give each matched table the names that resolvers may use for it: those that no other table has."""
         leaving = {_target_key(table) for table in self.tables}
-        names = {table.key for table in self.tables if not isinstance(table, DropTable)} | (
-            self._target.keys() - leaving
-        )
+        unchanged = self._target.keys() - leaving
+        names = unchanged | {table.key for table in self.tables if not isinstance(table, DropTable)}
         for number, table in enumerate(self.tables):
             if isinstance(table, TableMatch):
                 states = (table.target, table.source, table.base)

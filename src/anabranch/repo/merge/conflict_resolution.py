@@ -182,9 +182,8 @@ class SchemaDecider:
         kind: ConflictKind = ConflictKind.SCHEMA,
     ) -> None:
         table, (base, source, target) = self.resolution.names.tables[0], texts
-        self.conflicts.append(
-            Conflict(table=table, kind=kind, column=column, base=base, source=source, target=target, problem=problem)
-        )
+        new = Conflict(table=table, kind=kind, column=column, base=base, source=source, target=target, problem=problem)
+        self.conflicts.append(new)
 
 
 def parse_resolution(
@@ -213,9 +212,8 @@ def parse_resolution(
 def _flatten(resolvers: Mapping[str, Any]) -> dict[str, Resolver]:
     """Check resolvers, and return them by full names: one that is nested has the name of the table before its own."""
     if not isinstance(resolvers, Mapping):
-        raise InvalidInputError(
-            f"resolvers must be a dict, got {resolvers!r}", hint="pass for example {'price': 'max'}"
-        )
+        hint = "pass for example {'price': 'max'}"
+        raise InvalidInputError(f"resolvers must be a dict, got {resolvers!r}", hint=hint)
     flat: dict[str, Resolver] = {}
     for name, given in resolvers.items():
         for column, resolver in given.items() if isinstance(given, Mapping) else [(None, given)]:
@@ -267,23 +265,17 @@ def _is_among(name: str, known: Set[str]) -> bool:
 
 def _check(name: Any, resolver: Any) -> None:
     if not isinstance(name, str) or not name:
-        raise InvalidInputError(
-            f"a resolver must be for a table or column name, got {name!r}",
-            hint="pass for example 'bucket.table.column'",
-        )
+        hint = "pass for example 'bucket.table.column'"
+        raise InvalidInputError(f"a resolver must be for a table or column name, got {name!r}", hint=hint)
     if callable(resolver):
         return
     if not isinstance(resolver, str) or not (resolver in NAMED or is_latest_by(resolver)):
-        raise InvalidInputError(
-            f"unknown resolver {resolver!r} for {name!r}",
-            hint=suggest(str(resolver), NAMED, f"use {', '.join(NAMED)}, or latest_by(column)"),
-        )
+        hint = suggest(str(resolver), NAMED, f"use {', '.join(NAMED)}, or latest_by(column)")
+        raise InvalidInputError(f"unknown resolver {resolver!r} for {name!r}", hint=hint)
 
 
 def check_table_resolver(name: str, resolver: Resolver) -> None:
     """Raise InvalidInputError if the resolver of a table can decide on columns only."""
     if isinstance(resolver, str) and resolver not in ("source", "target") and not is_latest_by(resolver):
-        raise InvalidInputError(
-            f"the resolver {resolver!r} is for columns, but {name!r} is a table",
-            hint=f"pass a column, for example '{name}.amount'",
-        )
+        hint = f"pass a column, for example '{name}.amount'"
+        raise InvalidInputError(f"the resolver {resolver!r} is for columns, but {name!r} is a table", hint=hint)

@@ -5,7 +5,7 @@ are decided on row by row. Nulls of the source are in rows that the merge writes
 that the source did not change, which would stay as they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -39,9 +39,6 @@ def iter_without_nulls(
 
     Rows of the target that the source did not change are decided on, too.
     """
-    if not step.shape.strict_columns:
-        yield from changes
-        return
     decider = _NullDecider(step=step, columns=step.shape.columns, schema=schema)
     where = _find_nulls(step)
     if where is None:
@@ -58,7 +55,9 @@ def iter_without_nulls(
             yield from decider.decide(change)
     kept = _find_kept(step, where, join_addresses(touched), comparer)
     if kept is not None:
-        yield from decider.for_kept_rows().decide(_as_changes(step, kept, schema))
+        # With the names of the columns in the target instead of those in the source.
+        columns = tuple(replace(column, triple=_with_target(column.triple)) for column in step.shape.columns)
+        yield from replace(decider, columns=columns, are_kept=True).decide(_as_changes(step, kept, schema))
     for change in inserts:
         yield from decider.decide(change)
 
@@ -162,11 +161,6 @@ class _NullDecider:
     columns: tuple[MergedColumn, ...]
     schema: pa.Schema
     are_kept: bool = False
-
-    def for_kept_rows(self) -> "_NullDecider":
-        # With the names of the columns in the target instead of those in the source.
-        columns = tuple(replace(column, triple=_with_target(column.triple)) for column in self.columns)
-        return replace(self, columns=columns, are_kept=True)
 
     def decide(self, change: RowChanges) -> Iterator[RowChanges]:
         rows = change.batch.rows
@@ -364,7 +358,7 @@ def _check_keys(step: MergeTable, written: list[pa.Table], replaced: Addresses) 
         raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err
 
 
-def _check_filled(shape: Shape, key: Sequence[MergedColumn], count: int) -> None:
+def _check_filled(shape: Shape, key: list[MergedColumn], count: int) -> None:
     """Raise SchemaMismatchError if unchanged rows get nulls in a key column that the target does not have yet."""
     for column in key:
         if column.is_new and column.name not in shape.filled:
@@ -375,9 +369,9 @@ def _check_filled(shape: Shape, key: Sequence[MergedColumn], count: int) -> None
 
 
 def _iter_keys(
-    shape: Shape, key: Sequence[MergedColumn], kept: KeyRows, written: Sequence[pa.Table]
+    shape: Shape, key: list[MergedColumn], kept: KeyRows, written: list[pa.Table]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the key of the rows of the result: of those that the target keeps, then of the written ones."""
+    """Yield the keys of the merged rows: those that the target keeps, then the written ones."""
     schema = pa.schema([column.field for column in key])
     for batch in kept.read():
         yield pa.record_batch([_key_values(shape, batch, column) for column in key], schema=schema)

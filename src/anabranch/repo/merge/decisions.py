@@ -157,10 +157,8 @@ class Decisions:
         """Raise InvalidInputError if a decision on a cell or row has met no conflict. One on a printed conflict may."""
         for decision in (one for decisions in self.by_key.values() for one in decisions):
             if id(decision) not in self.met and _PRINTED.isdisjoint(decision.entry):
-                raise InvalidInputError(
-                    f"the resolution {dict(decision.entry)!r} matches no conflict",
-                    hint="correct its table, key, column and path, or leave it out",
-                )
+                hint = "correct its table, key, column and path, or leave it out"
+                raise InvalidInputError(f"the resolution {dict(decision.entry)!r} matches no conflict", hint=hint)
 
     def side_of(self, names: TableNames, column: str | None, values: Sequence[Any]) -> str | None:
         """Return the side that was decided for a conflict of a column or table itself, with these values."""
@@ -254,10 +252,8 @@ def _iter_decisions(given: Sequence[Mapping[str, Any]], *, are_kept: bool) -> It
         subject = str(TableKey.parse(entry["table"])), entry.get("column")
         expected = {side: _in_json(entry[side]) for side in _SIDES if side in entry}
         if entry.get("key") is None and entry.get("take") not in ("source", "target"):
-            raise InvalidInputError(
-                f"the resolution {dict(entry)!r} has no key, so it cannot set a value",
-                hint="take 'source' or 'target'",
-            )
+            hint = "take 'source' or 'target'"
+            raise InvalidInputError(f"the resolution {dict(entry)!r} has no key, so it cannot set a value", hint=hint)
         yield subject, _Decision(entry=entry, expected=expected, order=number if are_kept else 0)
 
 
@@ -271,15 +267,12 @@ def read_resolutions(data: bytes, *, name: str) -> list[dict[str, Any]]:
         document = json.loads(text)
     # The service accepts such files, and deeply nested JSON exceeds the recursion limit of the parser.
     except (ValueError, RecursionError, csv.Error) as err:
-        raise InvalidInputError(
-            f"the resolutions {name!r} cannot be read: {err}",
-            hint="write a JSON list of conflicts, each with 'take' or 'value', or CSV with the key in JSON",
-        ) from err
+        hint = "write a JSON list of conflicts, each with 'take' or 'value', or CSV with the key in JSON"
+        raise InvalidInputError(f"the resolutions {name!r} cannot be read: {err}", hint=hint) from err
     found = document.get("conflicts") if isinstance(document, Mapping) else document
     if not isinstance(found, list):
-        raise InvalidInputError(
-            f"the resolutions {name!r} are not a list", hint="write a list of conflicts, or {'conflicts': [...]}"
-        )
+        hint = "write a list of conflicts, or {'conflicts': [...]}"
+        raise InvalidInputError(f"the resolutions {name!r} are not a list", hint=hint)
     return found
 
 
@@ -296,10 +289,8 @@ def _resolution_of(row: Mapping[str, str | None], *, where: str) -> dict[str, An
         try:
             found[name] = json.loads(found[name])
         except (ValueError, RecursionError) as err:
-            raise InvalidInputError(
-                f"the {name} in {where} is not JSON: {found[name][:100]!r}",
-                hint='write it as an object, such as {"id": 1}',
-            ) from err
+            hint = 'write it as an object, such as {"id": 1}'
+            raise InvalidInputError(f"the {name} in {where} is not JSON: {found[name][:100]!r}", hint=hint) from err
     return found
 
 
@@ -322,10 +313,8 @@ def _check_cell(entry: Mapping[str, Any]) -> None:
     if column is not None and not isinstance(column, str):
         raise InvalidInputError(f"the column {column!r} is not a name", hint="pass the name of one column")
     if entry.get("path") is not None and (column is None or key is None or not isinstance(entry["path"], str)):
-        raise InvalidInputError(
-            f"the path {entry['path']!r} is not in a cell",
-            hint="pass a column, a key, and a path such as 'address.city'",
-        )
+        hint = "pass a column, a key, and a path such as 'address.city'"
+        raise InvalidInputError(f"the path {entry['path']!r} is not in a cell", hint=hint)
     if key is not None and not isinstance(key, Mapping):
         raise InvalidInputError(f"the key {key!r} is not a mapping", hint="pass for example {'id': 2}")
 

@@ -35,9 +35,8 @@ def open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
     states = match.base, match.source, match.target
     tables = [state.as_table(config) for state in states if state is not None]
     version_refs = in_parallel(lambda table: table.version_ref, tables, at_a_time=at_once(config.root))
-    *bases, source, target = (
-        TableSide(table=table, version_ref=version_ref) for table, version_ref in zip(tables, version_refs, strict=True)
-    )
+    opened = zip(tables, version_refs, strict=True)
+    *bases, source, target = (TableSide(table=table, version_ref=version_ref) for table, version_ref in opened)
     if not bases:
         return TableSides(base=None, source=source, target=target)
     of_source, of_target = compare_all(bases[0].version_ref, (source.version_ref, target.version_ref))
@@ -212,9 +211,8 @@ class MatchedTable:
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:
         """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
-        both_added = any(
-            column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
-        )
+        triples = [column.triple for column in shape.columns]
+        both_added = any(triple.base is None and triple.source and triple.target for triple in triples)
         by_ids = not shape.matched_by
         older, newer = self._parts(self._source, is_whole=shape.needs_all_rows, with_filled=True)
         if by_ids:
@@ -232,7 +230,7 @@ class MatchedTable:
             source=source,
             base_of_target=base_of_target,
             target=target,
-            columns=[*(column.triple for column in shape.columns), *self._dropped_on_one_side(shape)],
+            columns=[*triples, *self._dropped_on_one_side(shape)],
             keys=shape.matched_by,
         )
 

@@ -86,13 +86,9 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> tuple[MergeResu
     if once is not None and (earlier := repo_store.find_once(once, head)) is not None:
         return MergeResult(plan=merger.plan(head, None), commit=earlier), None
     try:
+        changes = merger.changes_on(head)
         published = publish(
-            repo_store,
-            expected=head,
-            changes=merger.changes_on(head),
-            spec=merger.spec,
-            rebase=merger.changes_on,
-            main=merger.main,
+            repo_store, expected=head, changes=changes, spec=merger.spec, rebase=merger.changes_on, main=merger.main
         )
     except _UpToDateError:
         return MergeResult(plan=merger.plan(repo_store.heads.get(request.combiner.branch), None)), None
@@ -178,7 +174,8 @@ class _BranchMerger:
         """
 
         def iter_bases() -> Iterator[str]:
-            source, target, tables_of = self._source, self._target_on(head), self._repo_store.commits.tables_of
+            source, target = self._source, View.of(head, self.main).record
+            tables_of = self._repo_store.commits.tables_of
             yield from (base.graph_commit_id for base in self._ancestry.find_merge_bases(source, target))
             for key in {*tables_of(source), *tables_of(target)}:
                 found = self._ancestry.find_table_bases(source, target, key)
@@ -186,15 +183,12 @@ class _BranchMerger:
 
         return collected_errors(self._repo_store.config, iter_bases)
 
-    def _target_on(self, head: LogEntry) -> CommitRecord:
-        return View.of(head, self.main).record
-
     def sides(self, head: LogEntry) -> Sides:
         """Return the tables to merge: those that differ between the sides, and all tables of the target.
 
         Raise InvalidInputError if a resolver is for a table or column that no side has.
         """
-        target = self._target_on(head)
+        target = View.of(head, self.main).record
         ours, theirs = map(self._repo_store.commits.tables_of, (self._source, target))
         base = self._with_bases_of_renamed(self._find_bases(ours, theirs, target), target)
         touched = {key for key in ours if key in base or not is_same_state(ours[key], theirs.get(key))}
@@ -205,7 +199,7 @@ class _BranchMerger:
         self._request.combiner.check_resolvers(sides)
         return sides
 
-    def _find_bases(self, ours: TableMap, theirs: TableMap, target: CommitRecord) -> dict[TableKey, TableEntry]:
+    def _find_bases(self, ours: TableMap, theirs: TableMap, target: CommitRecord) -> TableMap:
         """Return the bases of the tables that differ between the sides, and of those that both sides removed."""
         bases: dict[TableKey, TableEntry] = {}
         for key in {*ours, *theirs, *self._former_keys(target)}:
@@ -217,9 +211,7 @@ class _BranchMerger:
                     bases[key] = base
         return bases
 
-    def _with_bases_of_renamed(
-        self, found: dict[TableKey, TableEntry], target: CommitRecord
-    ) -> dict[TableKey, TableEntry]:
+    def _with_bases_of_renamed(self, found: TableMap, target: CommitRecord) -> TableMap:
         """Return the bases, with those of tables that a live branch renamed and changed by the new name."""
         tables_of, config = self._repo_store.commits.tables_of, self._repo_store.config
         sides = self._source, target
@@ -313,9 +305,8 @@ class _BranchMerger:
         # of one ancestor, a value that one side put back would be lost.
         combiner = replace(self._request.combiner, resolution=_NEITHER)
         combined = combiner.stage(MergeSteps(steps=(combiner.plan_table(match),)), {})
-        combined.conflicts.check_none(
-            f"the common base of '{key}', merged from several ancestors,", hint="change one side"
-        )
+        what = f"the common base of '{key}', merged from several ancestors,"
+        combined.conflicts.check_none(what, hint="change one side")
         return combined.changes.get(key, target)
 
     def plan(self, head: LogEntry, combination: Combination | None) -> MergePlan:

@@ -125,16 +125,19 @@ def replay(repo_store: RepoStore, request: Replay) -> tuple[LogEntry | None, tup
             return None
         view, changes = found
         held = [change.commit.graph_commit_id for change in changes]
-        _hold_commits(repo_store, held)
+        # A concurrent reset may make these commits unreachable while they are read.
+        if repo_store.lease is not None:
+            repo_store.lease.hold(held)
+        # After the lease names them: a collection marks first and reads the leases then, so that one of the two sees
+        # the other.
+        in_parallel(partial(require_uncollected, repo_store.config), held)
         view, made.commits = _make_commits(repo_store, head, view, changes, request)
         newest = view.head
         # A rebase moves the branch also without new commits.
         if newest is head.head:
             what = f"commit {held[0]}" if len(held) == 1 else f"{len(held)} commits"
-            raise InvalidInputError(
-                f"{what} would change nothing on branch '{head.branch}'",
-                hint="the branch already has the result, so no commit is needed",
-            )
+            hint = "the branch already has the result, so no commit is needed"
+            raise InvalidInputError(f"{what} would change nothing on branch '{head.branch}'", hint=hint)
         if request.inspect is not None:
             request.inspect(newest, repo_store.commits.tables_of(newest))
         repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
@@ -149,16 +152,6 @@ def replay(repo_store: RepoStore, request: Replay) -> tuple[LogEntry | None, tup
     return (entry, tuple(record.commit for record in made.commits)) if is_moved else (None, ())
 
 
-def _hold_commits(repo_store: RepoStore, commit_ids: Sequence[str]) -> None:
-    """Keep commits from garbage collection. Raise CollectedError if it has collected one already."""
-    # A concurrent reset may make these commits unreachable while they are read.
-    if repo_store.lease is not None:
-        repo_store.lease.hold(commit_ids)
-    # After the lease names them: a collection marks first and reads the leases then, so that one of the two sees the
-    # other.
-    in_parallel(partial(require_uncollected, repo_store.config), commit_ids)
-
-
 def _make_commits(
     repo_store: RepoStore, head: LogEntry, view: View, changes: Sequence[Change], request: Replay
 ) -> tuple[View, tuple[CommitRecord, ...]]:
@@ -167,8 +160,8 @@ def _make_commits(
     Return the view of the branch with them. A change that it already has is left out.
     """
     made: list[CommitRecord] = []
-    combiner = request.combiner
-    _check_resolvers(view.tables(repo_store.commits), changes, combiner)
+    combiner, tables = request.combiner, view.tables(repo_store.commits)
+    combiner.check_resolvers(*(_sides(change, tables) for change in changes))
     for change in changes:
         tables = view.tables(repo_store.commits)
         released = _find_released(head, change, tables)
@@ -223,11 +216,6 @@ def _sides(change: Change, target: TableMap, keys: Set[TableKey] | None = None) 
     return Sides.of(keys, base=change.before, source=change.after, target=target)
 
 
-def _check_resolvers(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> None:
-    """Raise InvalidInputError if a resolver is for a table or column that no change and no table has."""
-    combiner.check_resolvers(*(_sides(change, tables) for change in changes))
-
-
 # Without publishing anything
 
 
@@ -278,7 +266,7 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
 
     def steps() -> Iterator[tuple[Change, MergeSteps]]:
         tables, combiner = view.tables(repo_store.commits), request.combiner
-        _check_resolvers(tables, changes, combiner)
+        combiner.check_resolvers(*(_sides(change, tables) for change in changes))
         for number, change in enumerate(changes, start=1):
             planned = combiner.plan(_sides(change, tables))
             yield change, planned
@@ -296,8 +284,8 @@ def _movable(branch: BranchName, tables: TableMap, before: Changes, after: Chang
     found: dict[TableKey, TableEntry | None] = {}
     for key, entry in after.items():
         # The version is in one of the branch's own homes, so that no data is copied.
-        is_near = entry is None or owns(branch, entry.home)
-        if is_near and is_same_state(tables.get(key), before[key]):
+        is_own = entry is None or owns(branch, entry.home)
+        if is_own and is_same_state(tables.get(key), before[key]):
             found[key] = entry
     movable = _with_own_homes(found, tables)
     # Merge both names of a renamed table together. Alone, one name is a dropped table, and the other one is a new one.
@@ -306,7 +294,7 @@ def _movable(branch: BranchName, tables: TableMap, before: Changes, after: Chang
 
 
 def _with_own_homes(found: Changes, tables: TableMap) -> Changes:
-    """Return the changes without those to a home that two tables would have then."""
+    """Return the changes, without those that give a table the home of another one."""
     # The home may belong to another table by now, because tables can be renamed. Two tables must not share a home.
     homes = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
     return {key: entry for key, entry in found.items() if entry is None or homes[entry.dataset, entry.home] == 1}

@@ -142,9 +142,8 @@ class _ShapeMerger:
             base_name = None if maker == "target" else triple.base
             self._keep(ColumnTriple(base=base_name, source=None, target=triple.target), target)
         else:
-            self._keep(
-                ColumnTriple(base=None, source=triple.source, target=None), source.with_name(name), is_restored=True
-            )
+            restored = ColumnTriple(base=None, source=triple.source, target=None)
+            self._keep(restored, source.with_name(name), is_restored=True)
 
     def _merge_dropped(self, triple: ColumnTriple) -> None:
         """Merge a column that one side dropped and the other side still has."""
@@ -193,7 +192,7 @@ class _ShapeMerger:
         return next((name for name in names if names.count(name) > 1), None)
 
     def _decide_on_name(self, name: str, named: Sequence[MergedColumn], losers: Mapping[ColumnTriple, str]) -> str:
-        """Return the side that wins if two columns would have the same name. `losers` have lost another name to it."""
+        """Return the side that wins a name that two columns would have. `losers` are columns that lost one before."""
         # The target wins against a column that lost to the source, so that no column moves back and forth.
         if won := {losers[column.triple] for column in named if column.triple in losers}:
             return "target" if "target" in won else "source"
@@ -243,7 +242,6 @@ class _ShapeMerger:
         return ()
 
     def _key_of(self, side: str, key: Sequence[str]) -> _Key:
-        """Return the merged columns of a key, None for one that is not in the result."""
         known = {getattr(column.triple, side): column.triple for column in self._columns}
         return tuple(known.get(name) for name in key)
 

@@ -246,20 +246,15 @@ class Shape:
 
     def lenient_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return a schema with nulls allowed in all columns that are not part of the key."""
-        for number, column in enumerate(schema):
-            if not column.nullable and column.name in self.strict_columns:
-                schema = schema.set(number, column.with_nullable(nullable=True))
-        return schema
+        return pa.schema(map(self._lenient_field, schema), metadata=schema.metadata)
 
     def loosened(self) -> "Shape":
         """Return the shape with nulls allowed in every column that is not part of the key."""
-        columns = tuple(
-            replace(column, field=column.field.with_nullable(nullable=True))
-            if column.name in self.strict_columns
-            else column
-            for column in self.columns
-        )
+        columns = tuple(replace(column, field=self._lenient_field(column.field)) for column in self.columns)
         return replace(self, columns=columns)
+
+    def _lenient_field(self, column: pa.Field) -> pa.Field:
+        return column.with_nullable(nullable=column.nullable or column.name in self.strict_columns)
 
 
 # Notes
