@@ -89,10 +89,9 @@ def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowCha
     yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))
     if not isinstance(step, MergeTable):
         return
-    schema = pa.schema([column.field for column in step.shape.columns])
     has_conflicts = bool(step.conflicts)
     try:
-        for changes in _iter_rows(step, _find_rows(step, comparer), schema, comparer):
+        for changes in _iter_rows(step, _find_rows(step, comparer), step.shape.schema, comparer):
             has_conflicts |= changes.conflicts.count > 0
             yield changes
         # With conflicts nothing is staged, and their decisions may change which values are left to fit.

@@ -383,5 +383,5 @@ def _key_values(shape: Shape, kept: pa.RecordBatch, column: MergedColumn) -> pa.
     """Return a column of the key for rows of the target. A column that it does not have yet has its default."""
     if column.triple.target is not None:
         return cast_computed(kept.column(column.triple.target), column.field.with_nullable(nullable=True))
-    compute = find_default(column.field, columns=[each.name for each in shape.columns])
+    compute = find_default(column.field, columns=shape.schema.names)
     return pa.nulls(len(kept), column.field.type) if compute is None else compute(len(kept)).cast(column.field.type)

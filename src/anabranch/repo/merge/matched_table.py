@@ -146,7 +146,7 @@ class MatchedTable:
         else none.
         """
         without: set[str] = set()
-        while (misfit := find_misfit(self._sides, shape.columns, notes)) is not None:
+        while (misfit := find_misfit(self._sides, shape, notes)) is not None:
             column, problem = misfit
             values = defaults_of(self._sides, column)
             side = self._decider.decide(f"its default: {problem}", values, column=column.name)

@@ -184,6 +184,10 @@ class Shape:
     conflicts: tuple[Conflict, ...] = ()
 
     @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([column.field for column in self.columns])
+
+    @property
     def added(self) -> tuple[pa.Field, ...]:
         return tuple(column.field for column in self.columns if column.is_new)
 
@@ -230,7 +234,7 @@ class Shape:
         Rows that only the target has get the default, as rows do that are appended without the column. Columns in
         `without` have no default in the result.
         """
-        names = [column.name for column in self.columns]
+        names = self.schema.names
         columns = tuple(
             replace(column, triple=replace(column.triple, is_filled=True))
             if column.is_new and column.name not in without and find_default(column.field, columns=names)
@@ -294,29 +298,26 @@ def merge_notes(sides: TableSides, columns: Sequence[MergedColumn], decider: Sch
     return MergedNotes(table=of_table, columns=of_columns)
 
 
-def find_misfit(
-    sides: TableSides, columns: Sequence[MergedColumn], notes: MergedNotes
-) -> tuple[MergedColumn, str] | None:
+def find_misfit(sides: TableSides, shape: Shape, notes: MergedNotes) -> tuple[MergedColumn, str] | None:
     """Return the first column whose merged default does not fit the merged column, and the problem.
 
     Only columns that are not in the target as they are in the result are checked.
     """
     defaults = {}
-    by_name = {column.name: column for column in columns}
-    for name, column in by_name.items():
+    for column in shape.columns:
         now = _of_column(sides.target, column.triple.target)
-        default = notes.columns.get(name, {}).get(DEFAULT, now.get(DEFAULT))
+        default = notes.columns.get(column.name, {}).get(DEFAULT, now.get(DEFAULT))
         if default is None:
             continue
         before = column.before
         is_same = before is not None and (before.type, before.nullable) == (column.field.type, column.field.nullable)
         if not is_same or default != now.get(DEFAULT):
-            defaults[name] = default
-    wrong = find_wrong_default(pa.schema([column.field for column in columns]), defaults)
+            defaults[column.name] = default
+    wrong = find_wrong_default(shape.schema, defaults)
     if wrong is None:
         return None
     name, err = wrong
-    return by_name[name], err.problem
+    return next(column for column in shape.columns if column.name == name), err.problem
 
 
 def defaults_of(sides: TableSides, column: MergedColumn) -> SideTexts:
