@@ -96,19 +96,8 @@ def value_from_json(value: Any, kind: "pa.DataType") -> Any:
         return _extension_value(value, kind)
     if types.is_dictionary(kind):
         return value_from_json(value, kind.value_type)
-    if types.is_nested(kind) and isinstance(value, str):
-        value = json.loads(value)  # A CSV file has it as text.
-    if types.is_struct(kind):
-        return _struct_value(value, kind)
-    if types.is_map(kind):
-        # JSON has a map as an object, or as the pairs that Python has.
-        pairs = value.items() if isinstance(value, Mapping) else value
-        return [(value_from_json(key, kind.key_type), value_from_json(item, kind.item_type)) for key, item in pairs]
     if types.is_nested(kind):
-        # Bytes are a Sequence of integers, and would pass as a list of numbers.
-        if isinstance(value, bytes | Mapping) or not isinstance(value, Sequence):
-            raise TypeError(f"expected a list, got {value!r}")
-        return [value_from_json(item, kind.value_type) for item in value]
+        return _nested_value(value, kind)
     if types.is_decimal(kind) and isinstance(value, int | float) and not isinstance(value, bool):
         # By its text: Decimal(0.1) has all 55 digits of the binary fraction.
         return Decimal(str(value))
@@ -123,6 +112,23 @@ def _extension_value(value: Any, kind: "pa.BaseExtensionType") -> Any:
             return value if isinstance(value, str) else json.dumps(value)
         case _:
             return value_from_json(value, kind.storage_type)
+
+
+def _nested_value(value: Any, kind: "pa.DataType") -> Any:
+    import pyarrow as pa
+
+    if isinstance(value, str):
+        value = json.loads(value)  # A CSV file has it as text.
+    if pa.types.is_struct(kind):
+        return _struct_value(value, kind)
+    if pa.types.is_map(kind):
+        # JSON has a map as an object, or as the pairs that Python has.
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(value_from_json(key, kind.key_type), value_from_json(item, kind.item_type)) for key, item in pairs]
+    # Bytes are a Sequence of integers, and would pass as a list of numbers.
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Sequence):
+        raise TypeError(f"expected a list, got {value!r}")
+    return [value_from_json(item, kind.value_type) for item in value]
 
 
 def _struct_value(value: Any, kind: "pa.DataType") -> dict[str, Any]:
@@ -141,20 +147,36 @@ def _value_from_text(text: str, kind: "pa.DataType") -> Any:
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return text
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+    if is_bytes(kind):
         # Without `validate`, other characters are skipped, and text that is not base 64 becomes some bytes.
         return base64.b64decode(text, validate=True)
     if types.is_duration(kind):
         return _duration_from_text(text, kind.unit)
     if types.is_time(kind):
         time.fromisoformat(text)  # Its errors name the part that is wrong.
-    if types.is_time(kind) or types.is_timestamp(kind):
         # Arrow does not read times. They are read as times of the first day, which are the same numbers.
-        moment, unit = (f"1970-01-01T{text}", pa.timestamp(kind.unit)) if types.is_time(kind) else (text, kind)
-        # Arrow refuses more digits than the unit has, also zeros. Return integers: Python does not have nanoseconds.
-        moment = re.sub(r"(\.\d*?)0+(?!\d)", lambda found: found[1].removesuffix("."), moment)
-        return pa.scalar(moment).cast(unit).value
+        return _timestamp_from_text(f"1970-01-01T{text}", pa.timestamp(kind.unit))
+    if types.is_timestamp(kind):
+        return _timestamp_from_text(text, kind)
     return pa.scalar(text).cast(kind).as_py()
+
+
+def is_bytes(kind: "pa.DataType") -> bool:
+    """Return whether the values of a type are bytes, which JSON has as base 64."""
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def _timestamp_from_text(text: str, kind: "pa.DataType") -> int:
+    """Return the number that Arrow stores for a timestamp: Python does not have nanoseconds."""
+    import pyarrow as pa
+
+    # Arrow refuses more digits than the unit has, also zeros.
+    moment = re.sub(r"(\.\d*?)0+(?!\d)", lambda found: found[1].removesuffix("."), text)
+    value: int = pa.scalar(moment).cast(kind).value
+    return value
 
 
 def _duration_from_text(text: str, unit: str) -> int:
