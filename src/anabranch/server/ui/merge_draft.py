@@ -39,7 +39,7 @@ class ConflictView:
     """A conflict, its three sides as cells, and the decision on it.
 
     The id is empty if the conflict can be decided by rules only. `row` is the id of its row, empty if it is not about a
-    row. `sides` are those that can be taken. `kept` is the number of characters of a value that is too long to show.
+    row. `sides` are those that can be taken. `choice` is empty without a decision.
     """
 
     id: str
@@ -54,9 +54,27 @@ class ConflictView:
     sides: tuple[str, ...]
     can_set: bool
     is_open: bool
-    take: str
-    value: str
-    kept: int
+    choice: Mapping[str, Any]
+
+    @property
+    def take(self) -> str:
+        """The option of the page for the decision: a side, 'null' or 'value', and '' without a decision."""
+        if not self.choice:
+            return ""
+        # A decision may be to set null, so the value alone does not show whether there is a decision.
+        return self.choice.get("take") or ("null" if self.choice["value"] is None else "value")
+
+    @property
+    def value(self) -> str:
+        """The value to set, as the page shows it."""
+        value = self.choice.get("value")
+        return "" if value is None or self.kept else str(value)
+
+    @property
+    def kept(self) -> int:
+        """The number of characters of a value that is too long to show, 0 if it is shown."""
+        size = len(str(self.choice.get("value")))
+        return size if size > _LONGEST_VALUE else 0
 
 
 def list_all(repository: Repository, source: str, into: str) -> tuple[dict[str, Conflict], int]:
@@ -105,12 +123,14 @@ def row_id(conflict: Conflict) -> str:
 
 def view_of(name: str, conflict: Conflict, *, choice: Mapping[str, Any], is_open: bool) -> ConflictView:
     """Return a conflict as the page shows it. The choice is the decision on it, empty if there is none."""
-    key = "" if conflict.key is None else json.dumps(json_value(conflict.key), ensure_ascii=False)
-    # A decision may be to set null, so the value alone does not show whether there is a decision.
-    value = choice.get("value")
+    has_id = len(name) <= _LONGEST_ID
+    key = row = ""
+    if conflict.key is not None:
+        key = json.dumps(json_value(conflict.key), ensure_ascii=False)
+        row = row_id(conflict) if has_id else ""
     return ConflictView(
-        id=name if len(name) <= _LONGEST_ID else "",
-        row="" if conflict.key is None or len(name) > _LONGEST_ID else row_id(conflict),
+        id=name if has_id else "",
+        row=row,
         table=conflict.table,
         key=key,
         column=".".join(name for name in (conflict.column, conflict.path) if name is not None),
@@ -121,9 +141,7 @@ def view_of(name: str, conflict: Conflict, *, choice: Mapping[str, Any], is_open
         sides=SIDES if conflict.key is not None else SIDES[:2],
         can_set=conflict.key is not None and conflict.column is not None,
         is_open=is_open,
-        take=choice.get("take") or ("null" if "value" in choice and value is None else "value" if choice else ""),
-        value="" if value is None or len(str(value)) > _LONGEST_VALUE else str(value),
-        kept=len(str(value)) if len(str(value)) > _LONGEST_VALUE else 0,
+        choice=choice,
     )
 
 
@@ -276,7 +294,19 @@ def _is_id(name: str) -> bool:
 
 def with_new_decisions(visit: Visit, draft: Draft) -> Draft:
     """Add what the visitor chose on the page. Raise InvalidInputError if there are too many decisions."""
-    decisions = dict(draft.decisions)
+    decisions = _with_rows(visit, draft, _with_single(visit, draft.decisions))
+    found = replace(draft, decisions=decisions, rules=_with_rule(visit, draft.rules))
+    if len(found.decisions) > _MOST_DECISIONS or found.size > _MOST_CHARACTERS:
+        raise InvalidInputError(
+            f"{len(found.decisions):,} single decisions of {found.size:,} characters are too many",
+            hint="decide by a rule, or set long values on the branch before you merge",
+        )
+    return found
+
+
+def _with_single(visit: Visit, before: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    """Add the decisions on single conflicts, and remove those that the visitor cleared."""
+    decisions = dict(before)
     ids = [str(name) for name in visit.form.getlist("conflict")]
     for number, name in enumerate(ids):
         if not _is_id(name):
@@ -290,13 +320,7 @@ def with_new_decisions(visit: Visit, draft: Draft) -> Draft:
             decisions[name] = {"take": take}
         elif take in ("value", "null"):
             decisions[name] = {"value": None if take == "null" else visit.field(f"value.{number}")}
-    found = replace(draft, decisions=_with_rows(visit, draft, decisions), rules=_with_rule(visit, draft.rules))
-    if len(found.decisions) > _MOST_DECISIONS or found.size > _MOST_CHARACTERS:
-        raise InvalidInputError(
-            f"{len(found.decisions):,} single decisions of {found.size:,} characters are too many",
-            hint="decide by a rule, or set long values on the branch before you merge",
-        )
-    return found
+    return decisions
 
 
 def _with_rows(
