@@ -279,8 +279,7 @@ class ServiceSite(Site):
         async with reading_form(request, _SIGN_IN_FORM) as form:
             secret, wanted, value = (str(form.get(name, "")) for name in ("token", "wanted", "csrf"))
         # The field comes from the browser: a forged one would lead the visitor to another site after the sign-in.
-        is_page = wanted.startswith("/ui/") and "//" not in wanted and "\\" not in wanted and wanted.isprintable()
-        wanted = wanted if is_page else _HOME
+        wanted = wanted if _is_page(wanted) else _HOME
         try:
             check_same_site(request)
             # There is no session yet, so the token of the form is compared with a cookie, which another site cannot
@@ -326,6 +325,10 @@ class ServiceSite(Site):
             *self.routes(service_pages, prefix="/ui"),
             *self.routes((*PAGES, *_PROJECT_PAGES), prefix="/ui/projects/{project_id}"),
         ]
+
+
+def _is_page(path: str) -> bool:
+    return path.startswith("/ui/") and "//" not in path and "\\" not in path and path.isprintable()
 
 
 def _show_projects(visit: Visit) -> Shown | Redirect:

@@ -99,6 +99,11 @@ class RowsQuery:
             columns=visit.number("columns"),
         )
 
+    def check_chosen(self, names: Sequence[str]) -> None:
+        """Raise InvalidInputError if a chosen column is not one of the table."""
+        if unknown := [name for name in self.chosen if name not in names]:
+            raise InvalidInputError(f"there is no column {unknown[0]!r}", hint="choose columns of the table")
+
     def of_rows(self) -> dict[str, str]:
         """Return the parameters that select and order the rows."""
         return {"ref": self.ref, "where": self.where, "sort": self.sort, "desc": "1" if self.is_descending else ""}
@@ -130,8 +135,7 @@ def show_rows(visit: Visit) -> Shown:
     """Show rows of a table, filtered, sorted, and some columns at a time."""
     query, head = RowsQuery.of(visit), TableHead.of(visit)
     names = head.table.schema.names
-    if unknown := [name for name in query.chosen if name not in names]:
-        raise InvalidInputError(f"there is no column {unknown[0]!r}", hint="choose columns of the table")
+    query.check_chosen(names)
     found = [name for name in names if query.find.lower() in name.lower()]
     page = page_of(query.chosen or found, number=query.columns, size=_COLUMNS)
     # The key identifies the rows on every page of columns.
