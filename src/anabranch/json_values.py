@@ -169,14 +169,13 @@ def is_bytes(kind: "pa.DataType") -> bool:
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
 
-def _timestamp_from_text(text: str, kind: "pa.DataType") -> int:
+def _timestamp_from_text(text: str, kind: "pa.DataType") -> Any:
     """Return the number that Arrow stores for a timestamp: Python does not have nanoseconds."""
     import pyarrow as pa
 
     # Arrow refuses more digits than the unit has, also zeros.
     moment = re.sub(r"(\.\d*?)0+(?!\d)", lambda found: found[1].removesuffix("."), text)
-    value: int = pa.scalar(moment).cast(kind).value
-    return value
+    return pa.scalar(moment).cast(kind).value
 
 
 def _duration_from_text(text: str, unit: str) -> int:
