@@ -59,10 +59,10 @@ class ConflictView:
     @property
     def take(self) -> str:
         """The option of the page for the decision: a side, 'null' or 'value', and '' without a decision."""
-        if not self.choice:
-            return ""
         # A decision may be to set null, so the value alone does not show whether there is a decision.
-        return self.choice.get("take") or ("null" if self.choice["value"] is None else "value")
+        if "value" in self.choice:
+            return "null" if self.choice["value"] is None else "value"
+        return str(self.choice.get("take", ""))
 
     @property
     def value(self) -> str:
@@ -154,6 +154,8 @@ _MOST_DECISIONS = 1000
 _MOST_CHARACTERS = 120_000
 # The choice that leaves a decision as it is.
 _KEEP = "keep"
+# Resolutions by the id of their conflict.
+Decisions = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +169,7 @@ class Draft:
     into: str
     strategy: Strategy = Strategy.FAIL
     rules: Mapping[str, str] = field(default_factory=dict)
-    decisions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    decisions: Decisions = field(default_factory=dict)
 
     def options(self) -> dict[str, Any]:
         """Return the decisions as the arguments of a merge."""
@@ -304,7 +306,7 @@ def with_new_decisions(visit: Visit, draft: Draft) -> Draft:
     return found
 
 
-def _with_single(visit: Visit, before: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+def _with_single(visit: Visit, before: Decisions) -> Decisions:
     """Add the decisions on single conflicts, and remove those that the visitor cleared."""
     decisions = dict(before)
     ids = [str(name) for name in visit.form.getlist("conflict")]
@@ -323,9 +325,7 @@ def _with_single(visit: Visit, before: Mapping[str, Mapping[str, Any]]) -> Mappi
     return decisions
 
 
-def _with_rows(
-    visit: Visit, draft: Draft, decisions: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, Mapping[str, Any]]:
+def _with_rows(visit: Visit, draft: Draft, decisions: Decisions) -> Decisions:
     """Add the decisions on whole rows: one for each cell of the row that is in conflict."""
     wanted = {
         str(name): take
