@@ -186,9 +186,8 @@ def restore_branch(visit: Visit) -> Redirect:
 
 
 def create_tag(visit: Visit) -> Redirect:
-    tag = visit.repository.tag_create(
-        visit.field("name"), visit.field("ref") or MAIN, description=visit.field("description")
-    )
+    name, ref = visit.field("name"), visit.field("ref") or MAIN
+    tag = visit.repository.tag_create(name, ref, description=visit.field("description"))
     return Redirect("/branches", f"Tag {tag.name} was created.")
 
 
