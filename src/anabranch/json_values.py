@@ -147,35 +147,20 @@ def _value_from_text(text: str, kind: "pa.DataType") -> Any:
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return text
-    if is_bytes(kind):
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         # Without `validate`, other characters are skipped, and text that is not base 64 becomes some bytes.
         return base64.b64decode(text, validate=True)
     if types.is_duration(kind):
         return _duration_from_text(text, kind.unit)
     if types.is_time(kind):
         time.fromisoformat(text)  # Its errors name the part that is wrong.
+    if types.is_time(kind) or types.is_timestamp(kind):
         # Arrow does not read times. They are read as times of the first day, which are the same numbers.
-        return _timestamp_from_text(f"1970-01-01T{text}", pa.timestamp(kind.unit))
-    if types.is_timestamp(kind):
-        return _timestamp_from_text(text, kind)
+        moment, unit = (f"1970-01-01T{text}", pa.timestamp(kind.unit)) if types.is_time(kind) else (text, kind)
+        # Arrow refuses more digits than the unit has, also zeros. Return integers: Python does not have nanoseconds.
+        moment = re.sub(r"(\.\d*?)0+(?!\d)", lambda found: found[1].removesuffix("."), moment)
+        return pa.scalar(moment).cast(unit).value
     return pa.scalar(text).cast(kind).as_py()
-
-
-def is_bytes(kind: "pa.DataType") -> bool:
-    """Return whether the values of a type are bytes, which JSON has as base 64."""
-    import pyarrow as pa
-
-    types = pa.types
-    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
-
-
-def _timestamp_from_text(text: str, kind: "pa.DataType") -> Any:
-    """Return the number that Arrow stores for a timestamp: Python does not have nanoseconds."""
-    import pyarrow as pa
-
-    # Arrow refuses more digits than the unit has, also zeros.
-    moment = re.sub(r"(\.\d*?)0+(?!\d)", lambda found: found[1].removesuffix("."), text)
-    return pa.scalar(moment).cast(kind).value
 
 
 def _duration_from_text(text: str, unit: str) -> int:

@@ -16,7 +16,7 @@ from anabranch.files.json_reader import JsonReader
 from anabranch.files.records import Block, Dialect, Record
 from anabranch.files.sources import SourceFile
 from anabranch.format.staging.fields import RESERVED
-from anabranch.json_values import is_bytes, value_from_json
+from anabranch.json_values import value_from_json
 
 # Errors of the reader name the source of a row. These names are not shown.
 _SOURCE = SourceFile(root="request", path="rows", size=0, format=FileFormat.JSON)
@@ -71,7 +71,7 @@ def is_read_by_value(kind: pa.DataType) -> bool:
     """Return whether Arrow's JSON reader does not support a type, so that its values are converted one by one."""
     types = pa.types
     return bool(
-        is_bytes(kind)
+        _is_bytes(kind)
         or types.is_time(kind)
         or types.is_fixed_size_list(kind)
         or types.is_large_list(kind)
@@ -117,7 +117,12 @@ def _read(value: Any, kind: pa.DataType) -> Any:
 
 def _is_sent_as_text(kind: pa.DataType) -> bool:
     is_extension = isinstance(kind, pa.BaseExtensionType)
-    return bool(is_extension or is_bytes(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind))
+    return is_extension or _is_bytes(kind) or bool(pa.types.is_time(kind) or pa.types.is_duration(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
 
 # Allowed functions. Their results are not much larger than their arguments, unlike those of `repeat`.
