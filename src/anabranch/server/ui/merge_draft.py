@@ -39,7 +39,8 @@ class ConflictView:
     """A conflict, its three sides as cells, and the decision on it.
 
     The id is empty if the conflict can be decided by rules only. `row` is the id of its row, empty if it is not about a
-    row. `sides` are those that can be taken. `choice` is empty without a decision.
+    row. `sides` are those that can be taken. `choice` is empty without a decision. `value` is that of the decision, or
+    empty if it is too long to show: then `kept` is the number of its characters.
     """
 
     id: str
@@ -55,6 +56,8 @@ class ConflictView:
     can_set: bool
     is_open: bool
     choice: Mapping[str, Any]
+    value: str
+    kept: int
 
     @property
     def take(self) -> str:
@@ -63,18 +66,6 @@ class ConflictView:
         if "value" in self.choice:
             return "null" if self.choice["value"] is None else "value"
         return str(self.choice.get("take", ""))
-
-    @property
-    def value(self) -> str:
-        """The value to set, as the page shows it."""
-        value = self.choice.get("value")
-        return "" if value is None or self.kept else str(value)
-
-    @property
-    def kept(self) -> int:
-        """The number of characters of a value that is too long to show, 0 if it is shown."""
-        size = len(str(self.choice.get("value")))
-        return size if size > _LONGEST_VALUE else 0
 
 
 def list_all(repository: Repository, source: str, into: str) -> tuple[dict[str, Conflict], int]:
@@ -123,6 +114,8 @@ def row_id(conflict: Conflict) -> str:
 
 def view_of(name: str, conflict: Conflict, *, choice: Mapping[str, Any], is_open: bool) -> ConflictView:
     """Return a conflict as the page shows it. The choice is the decision on it, empty if there is none."""
+    value = "" if choice.get("value") is None else str(choice["value"])
+    is_shown = len(value) <= _LONGEST_VALUE
     has_id = len(name) <= _LONGEST_ID
     key = row = ""
     if conflict.key is not None:
@@ -142,6 +135,8 @@ def view_of(name: str, conflict: Conflict, *, choice: Mapping[str, Any], is_open
         can_set=conflict.key is not None and conflict.column is not None,
         is_open=is_open,
         choice=choice,
+        value=value if is_shown else "",
+        kept=0 if is_shown else len(value),
     )
 
 
