@@ -346,9 +346,8 @@ class Branches:
     def _finish_delete(self, repository: Repository, project_id: str, branch_id: str) -> None:
         """Delete a branch with its files, and its row last: until then, a start repeats the deletion."""
         with suppress(BranchNotFoundError):
-            retried(
-                lambda: repository.branch_delete(branch_id, purge=True), seconds=self._settings.limits.retry_seconds
-            )
+            seconds = self._settings.limits.retry_seconds
+            retried(lambda: repository.branch_delete(branch_id, purge=True), seconds=seconds)
         self._tokens.revoke_all(project_id=project_id, branch_id=branch_id)
         self._rows.delete(branch_id)
 

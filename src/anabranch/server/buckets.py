@@ -101,9 +101,8 @@ class Buckets:
 
     def _rows(self, project_id: str, branch_id: str) -> dict[str, BucketRow]:
         """Return the rows of a branch by bucket name."""
-        rows = self._database.read(
-            "SELECT * FROM buckets WHERE project_id = ? AND branch_id = ?", [project_id, branch_id]
-        )
+        sql = "SELECT * FROM buckets WHERE project_id = ? AND branch_id = ?"
+        rows = self._database.read(sql, [project_id, branch_id])
         return {row["name"]: BucketRow(**row) for row in rows}
 
     def _put(self, branch: OpenBranch, name: str, *, description: str, is_hidden: bool) -> None:

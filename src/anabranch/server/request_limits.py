@@ -230,10 +230,8 @@ class _Body:
             return
         self._values += body.count(b",") + body.count(b"{") + body.count(b"[")
         if self._values > self._most_values:
-            error = TooLargeError(
-                f"the body has more than {self._most_values} values", hint="send less at a time, or a file"
-            )
-            raise EnvelopeException(error)
+            problem = f"the body has more than {self._most_values} values"
+            raise EnvelopeException(TooLargeError(problem, hint="send less at a time, or a file"))
 
     def release(self) -> None:
         """Stop counting the body."""

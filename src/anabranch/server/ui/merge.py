@@ -205,9 +205,8 @@ def _checks_of(visit: Visit) -> list[str]:
 def _limited(visit: Visit, name: str, most: int) -> str:
     text = visit.field(name)
     if len(text) > most:
-        raise InvalidInputError(
-            f"the {name} has {len(text):,} characters, at most {most:,} are allowed", hint="shorten it"
-        )
+        problem = f"the {name} has {len(text):,} characters, at most {most:,} are allowed"
+        raise InvalidInputError(problem, hint="shorten it")
     return text
 
 

@@ -109,9 +109,8 @@ class ProjectLake(Lake):
 
     def rename_branch(self, name: str, new: str) -> None:
         if self._is_dev_branch(name):
-            raise InvalidInputError(
-                f"'{name}' is a dev branch, and its id does not change", hint="create another dev branch"
-            )
+            problem = f"'{name}' is a dev branch, and its id does not change"
+            raise InvalidInputError(problem, hint="create another dev branch")
         if new == DEFAULT_BRANCH or is_branch_id(new):
             raise InvalidInputError(
                 f"'{new}' is reserved: the service uses such ids for main and for dev branches",
@@ -131,9 +130,8 @@ class ProjectLake(Lake):
         if made_on in (branch, MAIN):
             return
         if self.token.branch_id is not None:
-            raise CommitNotFoundError(
-                f"commit {commit_id} was made on another branch", hint="open a commit of this branch"
-            )
+            problem = f"commit {commit_id} was made on another branch"
+            raise CommitNotFoundError(problem, hint="open a commit of this branch")
         self.check_merge(commit_id, MAIN)
 
     def check_merge(self, source: str, into: str) -> None:

@@ -114,9 +114,8 @@ class RowsQuery:
     def to_request(self, *, columns: Sequence[str], offset: int, limit: int) -> PreviewRequest:
         """Return the request for some rows. Raise InvalidInputError if they are too far down in an order."""
         if len(self.where) > _LONGEST_FILTER:
-            raise InvalidInputError(
-                f"the filter has {len(self.where)} characters", hint=f"use at most {_LONGEST_FILTER}"
-            )
+            problem = f"the filter has {len(self.where)} characters"
+            raise InvalidInputError(problem, hint=f"use at most {_LONGEST_FILTER}")
         # One more, because `limit` includes the row that shows whether there is another page.
         if self.sort and offset + limit > _MOST_SORTED + 1:
             raise InvalidInputError(
