@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import lance
@@ -221,15 +221,7 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
     """
     if home.branch is None:
         return
-    known = list_bases(home) if bases is None else bases
-    # Plain folders of files are absolute on purpose, such as a cold tier. Only a dataset root can be a former location
-    # of this dataset.
-    elsewhere = []
-    for base in known:
-        if base.is_dataset_root:
-            below = relative_to(follow_links(_location(base.path)), follow_links(home.root))
-            if below is None or (below and not below.startswith("tree/")):
-                elsewhere.append(base)
+    elsewhere = [base for base in (list_bases(home) if bases is None else bases) if _is_other_root(home, base)]
     if not elsewhere:
         return
     listed = {_location(base.path) for base in list_bases(home.on(None))}
@@ -239,6 +231,16 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
                 f"branch {home.branch!r} of {home.root!r} inherits files from {base.path!r}, which is not this dataset",
                 hint="relocate the dataset if it was moved or copied here, or add that path as a base on main",
             )
+
+
+def _is_other_root(home: Home, base: BasePath) -> bool:
+    """Return whether a base is a dataset root, but neither the root of this dataset nor that of one of its branches."""
+    # Plain folders of files are absolute on purpose, such as a cold tier. Only a dataset root can be a former location
+    # of this dataset.
+    if not base.is_dataset_root:
+        return False
+    below = relative_to(follow_links(_location(base.path)), follow_links(home.root))
+    return below is None or (below != "" and not below.startswith("tree/"))
 
 
 def append_to_base(home: Home, data: Any, *, base: str | int | None = None) -> int:
@@ -388,31 +390,28 @@ def storage_report(home: Home, version: int | None = None) -> StorageReport:
     number = int(home.open(version).version)
     needed = files_of_version(home, number)
     # A base may be another name of the own root. Its files are counted there, not twice.
-    own = {base.id: None for base in needed.bases if is_own_root(home, base)}
+    others = {base.id: base for base in sorted(needed.bases, key=lambda base: base.id) if not is_own_root(home, base)}
     counted: dict[tuple[int | None, FileKind], Usage] = defaultdict(Usage)
     missing = []
-    listed: dict[str, dict[str, Usage]] = {}
+    listed = cache(partial(list_entries, options=home.storage_options))
     for file in needed.files:
         folder, _, name = file.uri.rpartition("/")
-        if folder not in listed:
-            listed[folder] = list_entries(folder, home.storage_options)
-        usage = listed[folder].get(name, Usage())
+        usage = listed(folder).get(name, Usage())
+        if usage.files == 0:
+            if file.mention.is_required:
+                missing.append(file.uri)
         # Large values are in a folder beside the data file, which no manifest lists.
-        if file.kind is FileKind.DATA and usage.files:
-            usage += listed[folder].get(name.rpartition(".")[0], Usage())
-        if usage.files == 0 and file.mention.is_required:
-            missing.append(file.uri)
-        base_id = None if file.base_id is None else own.get(file.base_id, file.base_id)
-        counted[base_id, file.kind] += usage
-    others = sorted((base for base in needed.bases if base.id not in own), key=lambda base: base.id)
-
-    def usage_of(base: BasePath | None) -> BaseUsage:
-        kinds = {kind.value: counted[None if base is None else base.id, kind] for kind in FileKind}
-        return BaseUsage(base=base, name=label(base), path=home.uri if base is None else base.path, **kinds)
-
+        elif file.kind is FileKind.DATA:
+            usage += listed(folder).get(name.rpartition(".")[0], Usage())
+        counted[file.base_id if file.base_id in others else None, file.kind] += usage
     return StorageReport(
         uri=home.uri,
         version=number,
-        bases=tuple(map(usage_of, (None, *others))),
+        bases=tuple(_base_usage(home, base, counted) for base in (None, *others.values())),
         missing=tuple(sorted(missing)),
     )
+
+
+def _base_usage(home: Home, base: BasePath | None, counted: Mapping[tuple[int | None, FileKind], Usage]) -> BaseUsage:
+    kinds = {kind.value: counted[None if base is None else base.id, kind] for kind in FileKind}
+    return BaseUsage(base=base, name=label(base), path=home.uri if base is None else base.path, **kinds)
