@@ -239,9 +239,7 @@ class Home:
                     return base.checkout_version(version)
                 return self._open_by_path(version)
         except VersionNotFoundError:
-            # On an object store, which has no folders, Lance does not distinguish a missing dataset from a version.
-            has_versions = is_local(self.uri) or any(self.store().list(f"{self.folder}/_versions/".lstrip("/")))
-            raise (self.no_version(version) if has_versions else self._missing()) from None
+            raise self._not_found(version) from None
         except DamagedFileError as err:
             # Only the manifest of a staged version may have a copy, in the ordinary version that shows it.
             if version is None or not is_staged(version):
@@ -279,6 +277,11 @@ class Home:
         is_lost = isinstance(version, int) and is_staged(version) and version < 1 << 64
         hint = _REPAIR if is_lost else "list its versions to see which exist"
         return VersionNotFoundError(f"dataset {self.uri!r} has no version {version!r}", hint=hint)
+
+    def _not_found(self, version: int | None) -> VersionNotFoundError | DatasetNotFoundError | BranchNotFoundError:
+        # On an object store, which has no folders, Lance does not distinguish a missing dataset from a version.
+        has_versions = is_local(self.uri) or any(self.store().list(f"{self.folder}/_versions/".lstrip("/")))
+        return self.no_version(version) if has_versions else self._missing()
 
     def _missing(self) -> DatasetNotFoundError | BranchNotFoundError:
         if self.branch is None:
