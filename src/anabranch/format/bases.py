@@ -59,7 +59,7 @@ def find_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath | No
         # In this order: a name that is also the id of another base means the base of that name.
         tests: Sequence[Callable[[BasePath], bool]] = (
             lambda base: base.name == name_or_id,
-            lambda base: _location(base.path) == name_or_id.rstrip("/"),
+            lambda base: base_location(base.path) == name_or_id.rstrip("/"),
             lambda base: str(base.id) == name_or_id,
         )
     else:
@@ -91,7 +91,7 @@ def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | No
     # When Lance writes, base id 0 means "no base". It would then search for the new file in the wrong folder.
     if (
         base.id == 0
-        or relative_to(_location(base.path), home.root) is not None
+        or relative_to(base_location(base.path), home.root) is not None
         or has_manifest(open_store(base.path, home.storage_options))
     ):
         raise InvalidInputError(
@@ -138,7 +138,7 @@ def is_manifest(path: str) -> bool:
 
 def is_own_root(home: Home, base: BasePath) -> bool:
     """Return whether a base is the home's own folder. A dataset may list its own root."""
-    return base.is_dataset_root and follow_links(_location(base.path)) == follow_links(home.uri)
+    return base.is_dataset_root and follow_links(base_location(base.path)) == follow_links(home.uri)
 
 
 def label(base: BasePath | None) -> str:
@@ -169,7 +169,7 @@ def register_base(home: Home, path: str, *, name: str | None, is_dataset_root: b
         dataset = home.open()
         for base in bases_of(dataset):
             # Other tools add bases without a name. Two of those are different bases.
-            if (name is not None and base.name == name) or _location(base.path) == path:
+            if (name is not None and base.name == name) or base_location(base.path) == path:
                 raise BaseExistsError(
                     f"{home.uri!r} has the base {label(base)!r} at {base.path!r} already",
                     hint="use it, or choose another name and path",
@@ -224,9 +224,9 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
     elsewhere = [base for base in (list_bases(home) if bases is None else bases) if _is_other_root(home, base)]
     if not elsewhere:
         return
-    listed = {_location(base.path) for base in list_bases(home.on(None))}
+    listed = {base_location(base.path) for base in list_bases(home.on(None))}
     for base in elsewhere:
-        if _location(base.path) not in listed:
+        if base_location(base.path) not in listed:
             raise StaleBaseError(
                 f"branch {home.branch!r} of {home.root!r} inherits files from {base.path!r}, which is not this dataset",
                 hint="relocate the dataset if it was moved or copied here, or add that path as a base on main",
@@ -239,7 +239,7 @@ def _is_other_root(home: Home, base: BasePath) -> bool:
     # of this dataset.
     if not base.is_dataset_root:
         return False
-    below = relative_to(follow_links(_location(base.path)), follow_links(home.root))
+    below = relative_to(follow_links(base_location(base.path)), follow_links(home.root))
     return below is None or (below != "" and not below.startswith("tree/"))
 
 
@@ -270,15 +270,12 @@ def fragments_of_base(home: Home, base: str | int | None, version: int | None = 
     bases = bases_of(dataset)
     # Files of the own root have no base id, or the id of a base that is this root.
     own = {other.id for other in bases if is_own_root(home, other)} | {None}
-    if base is None or base == OWN_ROOT:
-        wanted = own
-    else:
-        found = get_base(bases, base).id
-        wanted = own if found in own else {found}
+    found = None if base is None or base == OWN_ROOT else get_base(bases, base).id
+    wanted = own if found in own else {found}
     return [fragment for fragment in dataset.get_fragments() if fragment.metadata.files[0].base_id in wanted]
 
 
-def _location(path: str) -> str:
+def base_location(path: str) -> str:
     """Return the normalised path of a base. Paths in unsupported stores stay unchanged."""
     try:
         return normalise_uri(path)

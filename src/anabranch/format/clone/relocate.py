@@ -15,8 +15,8 @@ from functools import partial
 
 import lance
 
-from anabranch.errors import AnabranchError, BaseNotFoundError, InvalidInputError, InvalidPathError
-from anabranch.format.bases import is_dataset, list_bases, source_roots
+from anabranch.errors import AnabranchError, BaseNotFoundError, InvalidInputError
+from anabranch.format.bases import base_location, is_dataset, list_bases, source_roots
 from anabranch.format.clone.holds import Hold, list_holds, new_hold_id, record_address, take_hold
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import ManifestScheme, manifest_of_path, pending_manifest_of_path
@@ -293,10 +293,7 @@ def _spelled(path: str) -> str:
     """Return a normalised base path. A relative path stays relative: the folder it starts from is unknown."""
     if is_local(path) and not path.startswith("/"):
         return posixpath.normpath(path)
-    try:
-        return normalise_uri(path)
-    except InvalidPathError:
-        return path
+    return base_location(path)
 
 
 def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = False) -> tuple[HoldChange, ...]:
