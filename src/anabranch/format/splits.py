@@ -192,8 +192,8 @@ def _chosen(schema: pa.Schema, selection: Selection) -> list[pa.Field]:
 
 
 def _wide_columns(schema: pa.Schema, selection: Selection) -> list[str]:
-    kinds = {field.name: field.type for field in _chosen(schema, selection)}
-    return [name for name, kind in kinds.items() if not _has_fixed_width(kind) or kind.bit_width > _NARROW_BITS]
+    chosen = _chosen(schema, selection)
+    return [one.name for one in chosen if not _has_fixed_width(one.type) or one.type.bit_width > _NARROW_BITS]
 
 
 def _has_fixed_width(kind: pa.DataType) -> bool:
