@@ -332,13 +332,10 @@ def descends_from(later: VersionRef, earlier: VersionRef, *, after: VersionRef |
 
     If a step is unknown, return False. Also return False if the steps lead to the version `after` first.
     """
-    here = later
-    while here != earlier:
-        before = None if here == after else step_back(here)
-        if before is None:
-            return False
-        here = before
-    return True
+    here: VersionRef | None = later
+    while here is not None and here != earlier:
+        here = None if here == after else step_back(here)
+    return here is not None
 
 
 def step_back(version_ref: VersionRef) -> VersionRef | None:

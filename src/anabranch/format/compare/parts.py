@@ -345,8 +345,7 @@ def _take_with_blobs(
 ) -> pa.Table:
     assert part.offsets is not None  # noqa: S101 - whole fragments are scanned
     # Lance cannot read blobs by offset, and a scan would read the blobs of all rows.
-    addresses = _addresses(part.fragment, part.offsets)
-    read = {name: read_blobs(fragments.dataset, name, addresses) for name in blobs}
+    read = {name: read_blobs(fragments.dataset, name, _addresses(part.fragment, part.offsets)) for name in blobs}
     rest = _take(fragments, part, [name for name in columns if name not in read], (), wanted)
     order = [*columns, *wanted]
     return pa.table([read[name] if name in read else rest.column(name) for name in order], names=order)
