@@ -143,9 +143,7 @@ def is_own_root(home: Home, base: BasePath) -> bool:
 
 def label(base: BasePath | None) -> str:
     """Return the name of a base for messages."""
-    if base is None:
-        return OWN_ROOT
-    return base.name or str(base.id)
+    return OWN_ROOT if base is None else base.name or str(base.id)
 
 
 def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False) -> BasePath:
