@@ -77,8 +77,7 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
         return list(values.to_pylist())
     # Field by field: a time that needs text in one field must not turn the others into text.
     if pa.types.is_struct(kind) and isinstance(values, pa.Array):
-        columns = [python_values(column) for column in values.flatten()]
-        rows = zip(*columns, strict=True)
+        rows = zip(*map(python_values, values.flatten()), strict=True)
         names = kind.names
         there = values.is_valid().to_pylist()
         return [

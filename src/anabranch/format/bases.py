@@ -55,15 +55,14 @@ def bases_of(dataset: lance.LanceDataset) -> tuple[BasePath, ...]:
 def find_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath | None:
     """Find a base by its name, else by its path, else by its id, which may be written as text."""
     known = tuple(bases)
-    if isinstance(name_or_id, str):
-        # In this order: a name that is also the id of another base means the base of that name.
-        tests: Sequence[Callable[[BasePath], bool]] = (
-            lambda base: base.name == name_or_id,
-            lambda base: base_location(base.path) == name_or_id.rstrip("/"),
-            lambda base: str(base.id) == name_or_id,
-        )
-    else:
-        tests = (lambda base: base.id == name_or_id,)
+    if not isinstance(name_or_id, str):
+        return next((base for base in known if base.id == name_or_id), None)
+    # In this order: a name that is also the id of another base means the base of that name.
+    tests: Sequence[Callable[[BasePath], bool]] = (
+        lambda base: base.name == name_or_id,
+        lambda base: base_location(base.path) == name_or_id.rstrip("/"),
+        lambda base: str(base.id) == name_or_id,
+    )
     return next((base for test in tests for base in known if test(base)), None)
 
 

@@ -343,8 +343,7 @@ def _record(
     # A hold that the clone names is its own. Otherwise each hold of the version that it was made from may be.
     candidates = own or [hold for hold in holds if _kept(hold) in origins]
     # If the store of the address in the hold cannot be reached, assume that the dataset exists.
-    options = clone.storage_options
-    moved = [h for h in candidates if h.clone_uri is None or is_dataset(h.clone_uri, options) is False]
+    moved = [h for h in candidates if h.clone_uri is None or is_dataset(h.clone_uri, clone.storage_options) is False]
     if len(moved) == 1:
         if not dry_run:
             record_address(source, moved[0].name, clone.root)

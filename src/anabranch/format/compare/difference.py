@@ -81,8 +81,7 @@ class Difference:
 
 def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
     """Find the rows that may differ. Of common fragments, only differing deletion files are read."""
-    [found] = compare_all(older, [newer])
-    return found
+    return compare_all(older, [newer])[0]
 
 
 def compare_all(older: VersionRef, newer: Sequence[VersionRef]) -> list[Difference]:

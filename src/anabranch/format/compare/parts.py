@@ -118,8 +118,7 @@ def _joined(one: Part, other: Part) -> Part:
     # A part without offsets has all rows of the fragment, and so those of the other part.
     if one.offsets is None or other.offsets is None or one.positions is None or other.positions is None:
         return one if one.offsets is None else other
-    offsets = np.concatenate([one.offsets, other.offsets])
-    offsets, first = np.unique(offsets, return_index=True)
+    offsets, first = np.unique(np.concatenate([one.offsets, other.offsets]), return_index=True)
     return Part(one.fragment, len(offsets), offsets, np.concatenate([one.positions, other.positions])[first])
 
 

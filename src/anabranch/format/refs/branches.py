@@ -127,8 +127,7 @@ def read_parent(source: Home) -> bytes:
         data = source.store().get(path)
     except (InvalidPathError, ObjectNotFoundError):
         raise no_branch(source, source.branch) from None
-    problem = ref_problem(data, RefKind.BRANCH)
-    if problem is not None:
+    if (problem := ref_problem(data, RefKind.BRANCH)) is not None:
         raise DamagedFileError(
             f"Lance cannot read the metadata of branch {source.branch!r} in {path!r}: {problem}",
             hint="run doctor with repair on the dataset",
