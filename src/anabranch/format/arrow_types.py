@@ -77,8 +77,7 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
         return list(values.to_pylist())
     # Field by field: a time that needs text in one field must not turn the others into text.
     if pa.types.is_struct(kind) and isinstance(values, pa.Array):
-        columns = [python_values(column) for column in values.flatten()]
-        rows = zip(*columns, strict=True)
+        rows = zip(*map(python_values, values.flatten()), strict=True)
         names = kind.names
         there = values.is_valid().to_pylist()
         return [
@@ -243,13 +242,11 @@ def _read_dicts(rows: Sequence[Any], schema: pa.Schema | None, fits: Fits) -> pa
             raise InvalidInputError(
                 f"row {number} of the data is {shorten(row)}, not a dict", hint="pass a list such as [{'id': 1}]"
             )
-    if not rows:
-        return pa.schema([] if schema is None else schema).empty_table()
-    first = rows[0]
+    first: Mapping[Any, Any] = next(iter(rows), {})
     for number, row in enumerate(rows):
         # A missing key may be misspelled, so it does not count as null.
         for name in (*first, *row):
-            if name not in row or name not in first:
+            if (name in row) != (name in first):
                 without, other = (number, 0) if name not in row else (0, number)
                 raise SchemaMismatchError(
                     f"row {without} of the data has no key {name!r}, which row {other} has", hint=_SAME_KEYS
@@ -297,10 +294,10 @@ def _read_column(name: str, values: Any, kind: pa.DataType | None, fits: Fits) -
         found = _infer(values, kind)
     except _FAILURES as err:
         # A map given as pairs, for example, has a type that Arrow does not infer.
-        if kind is None or not _can_only_be_typed(kind):
+        if not _can_only_be_typed(kind):
             raise _no_common_type(name, values, kind, fits, err) from err
         return _convert(name, values, kind)
-    if kind is None or found.type == kind or fits(found.type, kind):
+    if kind is None or fits(found.type, kind):
         return found
     if not _fits(found.type, kind, fits):
         raise _mismatch(name, values, kind, fits)
@@ -335,18 +332,24 @@ def _fits(found: pa.DataType, kind: pa.DataType, fits: Fits) -> bool:
         return True
     if pa.types.is_dictionary(kind):
         return _fits(found, kind.value_type, fits)
-    if pa.types.is_struct(found) and pa.types.is_struct(kind):
-        known = {field.name: field.type for field in kind}
-        return all(field.name in known and _fits(field.type, known[field.name], fits) for field in found)
-    if pa.types.is_struct(found) and pa.types.is_map(kind):
-        return all(_fits(field.type, kind.item_type, fits) for field in found)
     if is_list(found) and is_list(kind):
         return _fits(found.value_type, kind.value_type, fits)
+    if pa.types.is_struct(found):
+        return _struct_fits(found, kind, fits)
     return fits(found, kind) or _can_only_be_typed(kind)
 
 
-def _can_only_be_typed(kind: pa.DataType) -> bool:
-    return pa.types.is_map(kind) or isinstance(kind, pa.BaseExtensionType)
+def _struct_fits(found: pa.StructType, kind: pa.DataType, fits: Fits) -> bool:
+    if pa.types.is_struct(kind):
+        known = {field.name: field.type for field in kind}
+        return all(field.name in known and _fits(field.type, known[field.name], fits) for field in found)
+    if pa.types.is_map(kind):
+        return all(_fits(field.type, kind.item_type, fits) for field in found)
+    return fits(found, kind) or _can_only_be_typed(kind)
+
+
+def _can_only_be_typed(kind: pa.DataType | None) -> bool:
+    return kind is not None and (pa.types.is_map(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
 def _convert(name: str, values: Any, kind: pa.DataType) -> pa.Array:

@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import lance
@@ -55,15 +55,14 @@ def bases_of(dataset: lance.LanceDataset) -> tuple[BasePath, ...]:
 def find_base(bases: Iterable[BasePath], name_or_id: str | int) -> BasePath | None:
     """Find a base by its name, else by its path, else by its id, which may be written as text."""
     known = tuple(bases)
-    if isinstance(name_or_id, str):
-        # In this order: a name that is also the id of another base means the base of that name.
-        tests: Sequence[Callable[[BasePath], bool]] = (
-            lambda base: base.name == name_or_id,
-            lambda base: _location(base.path) == name_or_id.rstrip("/"),
-            lambda base: str(base.id) == name_or_id,
-        )
-    else:
-        tests = (lambda base: base.id == name_or_id,)
+    if not isinstance(name_or_id, str):
+        return next((base for base in known if base.id == name_or_id), None)
+    # In this order: a name that is also the id of another base means the base of that name.
+    tests: Sequence[Callable[[BasePath], bool]] = (
+        lambda base: base.name == name_or_id,
+        lambda base: base_location(base.path) == name_or_id.rstrip("/"),
+        lambda base: str(base.id) == name_or_id,
+    )
     return next((base for test in tests for base in known if test(base)), None)
 
 
@@ -91,7 +90,7 @@ def get_target(home: Home, bases: Iterable[BasePath], name_or_id: str | int | No
     # When Lance writes, base id 0 means "no base". It would then search for the new file in the wrong folder.
     if (
         base.id == 0
-        or relative_to(_location(base.path), home.root) is not None
+        or relative_to(base_location(base.path), home.root) is not None
         or has_manifest(open_store(base.path, home.storage_options))
     ):
         raise InvalidInputError(
@@ -138,14 +137,12 @@ def is_manifest(path: str) -> bool:
 
 def is_own_root(home: Home, base: BasePath) -> bool:
     """Return whether a base is the home's own folder. A dataset may list its own root."""
-    return base.is_dataset_root and follow_links(_location(base.path)) == follow_links(home.uri)
+    return base.is_dataset_root and follow_links(base_location(base.path)) == follow_links(home.uri)
 
 
 def label(base: BasePath | None) -> str:
     """Return the name of a base for messages."""
-    if base is None:
-        return OWN_ROOT
-    return base.name or str(base.id)
+    return OWN_ROOT if base is None else base.name or str(base.id)
 
 
 def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False) -> BasePath:
@@ -169,7 +166,7 @@ def register_base(home: Home, path: str, *, name: str | None, is_dataset_root: b
         dataset = home.open()
         for base in bases_of(dataset):
             # Other tools add bases without a name. Two of those are different bases.
-            if (name is not None and base.name == name) or _location(base.path) == path:
+            if (name is not None and base.name == name) or base_location(base.path) == path:
                 raise BaseExistsError(
                     f"{home.uri!r} has the base {label(base)!r} at {base.path!r} already",
                     hint="use it, or choose another name and path",
@@ -221,24 +218,26 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
     """
     if home.branch is None:
         return
-    known = list_bases(home) if bases is None else bases
-    # Plain folders of files are absolute on purpose, such as a cold tier. Only a dataset root can be a former location
-    # of this dataset.
-    elsewhere = []
-    for base in known:
-        if base.is_dataset_root:
-            below = relative_to(follow_links(_location(base.path)), follow_links(home.root))
-            if below is None or (below and not below.startswith("tree/")):
-                elsewhere.append(base)
+    elsewhere = [base for base in (list_bases(home) if bases is None else bases) if _is_other_root(home, base)]
     if not elsewhere:
         return
-    listed = {_location(base.path) for base in list_bases(home.on(None))}
+    listed = {base_location(base.path) for base in list_bases(home.on(None))}
     for base in elsewhere:
-        if _location(base.path) not in listed:
+        if base_location(base.path) not in listed:
             raise StaleBaseError(
                 f"branch {home.branch!r} of {home.root!r} inherits files from {base.path!r}, which is not this dataset",
                 hint="relocate the dataset if it was moved or copied here, or add that path as a base on main",
             )
+
+
+def _is_other_root(home: Home, base: BasePath) -> bool:
+    """Return whether a base is a dataset root, but neither the root of this dataset nor that of one of its branches."""
+    # Plain folders of files are absolute on purpose, such as a cold tier. Only a dataset root can be a former location
+    # of this dataset.
+    if not base.is_dataset_root:
+        return False
+    below = relative_to(follow_links(base_location(base.path)), follow_links(home.root))
+    return below is None or (below != "" and not below.startswith("tree/"))
 
 
 def append_to_base(home: Home, data: Any, *, base: str | int | None = None) -> int:
@@ -268,15 +267,12 @@ def fragments_of_base(home: Home, base: str | int | None, version: int | None = 
     bases = bases_of(dataset)
     # Files of the own root have no base id, or the id of a base that is this root.
     own = {other.id for other in bases if is_own_root(home, other)} | {None}
-    if base is None or base == OWN_ROOT:
-        wanted = own
-    else:
-        found = get_base(bases, base).id
-        wanted = own if found in own else {found}
+    found = None if base is None or base == OWN_ROOT else get_base(bases, base).id
+    wanted = own if found in own else {found}
     return [fragment for fragment in dataset.get_fragments() if fragment.metadata.files[0].base_id in wanted]
 
 
-def _location(path: str) -> str:
+def base_location(path: str) -> str:
     """Return the normalised path of a base. Paths in unsupported stores stay unchanged."""
     try:
         return normalise_uri(path)
@@ -388,31 +384,28 @@ def storage_report(home: Home, version: int | None = None) -> StorageReport:
     number = int(home.open(version).version)
     needed = files_of_version(home, number)
     # A base may be another name of the own root. Its files are counted there, not twice.
-    own = {base.id: None for base in needed.bases if is_own_root(home, base)}
+    others = {base.id: base for base in sorted(needed.bases, key=lambda base: base.id) if not is_own_root(home, base)}
     counted: dict[tuple[int | None, FileKind], Usage] = defaultdict(Usage)
     missing = []
-    listed: dict[str, dict[str, Usage]] = {}
+    listed = cache(partial(list_entries, options=home.storage_options))
     for file in needed.files:
         folder, _, name = file.uri.rpartition("/")
-        if folder not in listed:
-            listed[folder] = list_entries(folder, home.storage_options)
-        usage = listed[folder].get(name, Usage())
+        usage = listed(folder).get(name, Usage())
+        if usage.files == 0:
+            if file.mention.is_required:
+                missing.append(file.uri)
         # Large values are in a folder beside the data file, which no manifest lists.
-        if file.kind is FileKind.DATA and usage.files:
-            usage += listed[folder].get(name.rpartition(".")[0], Usage())
-        if usage.files == 0 and file.mention.is_required:
-            missing.append(file.uri)
-        base_id = None if file.base_id is None else own.get(file.base_id, file.base_id)
-        counted[base_id, file.kind] += usage
-    others = sorted((base for base in needed.bases if base.id not in own), key=lambda base: base.id)
-
-    def usage_of(base: BasePath | None) -> BaseUsage:
-        kinds = {kind.value: counted[None if base is None else base.id, kind] for kind in FileKind}
-        return BaseUsage(base=base, name=label(base), path=home.uri if base is None else base.path, **kinds)
-
+        elif file.kind is FileKind.DATA:
+            usage += listed(folder).get(name.rpartition(".")[0], Usage())
+        counted[file.base_id if file.base_id in others else None, file.kind] += usage
     return StorageReport(
         uri=home.uri,
         version=number,
-        bases=tuple(map(usage_of, (None, *others))),
+        bases=tuple(_base_usage(home, base, counted) for base in (None, *others.values())),
         missing=tuple(sorted(missing)),
     )
+
+
+def _base_usage(home: Home, base: BasePath | None, counted: Mapping[tuple[int | None, FileKind], Usage]) -> BaseUsage:
+    kinds = {kind.value: counted[None if base is None else base.id, kind] for kind in FileKind}
+    return BaseUsage(base=base, name=label(base), path=home.uri if base is None else base.path, **kinds)

@@ -7,7 +7,7 @@ that no version needs, which the next cleanup finds again.
 
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,12 +25,14 @@ from anabranch.format.layout.listing import (
     VersionKey,
     layout,
     manifests_of,
+    version_order,
 )
 from anabranch.format.layout.manifest import BasePath
 from anabranch.format.retention import (
     BaseFile,
     CleanupReason,
     CleanupReport,
+    Progress,
     RemovedFile,
     Retention,
     UnusedInBase,
@@ -123,14 +125,14 @@ class _Survey:
         return tuple(found.values())
 
     def plan(self, chosen: Mapping[str, BasePath], protected: frozenset[str]) -> Plan:
-        doomed = {key: file for key, file in self._manifests.items() if key not in self._kept}
+        doomed = {key: self._manifests[key] for key in sorted(self._manifests.keys() - self._kept, key=version_order)}
         unused = self._unused_in_bases()
         # A file that a clone or source needs stays on the record. A later cleanup removes it when the other dataset no
         # longer does.
         removable = frozenset(file for file in unused if file[1] not in protected)
         found = [self._find_in_base(path, removable) for path in sorted(chosen)]
         return Plan(
-            manifests=dict(sorted(doomed.items(), key=lambda item: (item[0][0] or "", item[0][1]))),
+            manifests=doomed,
             files=tuple(self._iter_files(doomed, self._needed_below(protected))),
             in_bases=tuple(file for removed, _ in found for file in removed),
             unused=unused,
@@ -148,12 +150,13 @@ class _Survey:
         there = {file.path for file in self._files.files}
         for key in self._kept:
             manifest = self._manifests[key]
-            if manifest.has_ref and key not in self._needs:
+            if not manifest.has_ref:
+                continue
+            if key not in self._needs:
                 yield manifest.path
-            elif manifest.has_ref:
-                # A version can be read without its transaction file.
-                needed = self._needs[key].below - there
-                yield from (path for path in needed if "_transactions/" not in path)
+                continue
+            # A version can be read without its transaction file.
+            yield from (path for path in self._needs[key].below - there if "_transactions/" not in path)
         for branch, version in tagged:
             if (branch, version) not in self._manifests:
                 yield f"{self._root.on(branch).folder}/version {version}".lstrip("/")
@@ -229,10 +232,6 @@ def _inside(paths: Iterable[str], files: Iterable[str]) -> dict[str, str]:
             if (file := folders.get("/".join(parts[:depth]))) is not None:
                 found[path] = file
     return found
-
-
-# Called with the number of files that are done and their total.
-Progress = Callable[[int, int], None]
 
 
 def cleanup(

@@ -23,6 +23,7 @@ from anabranch.format.layout.listing import (
     lay_out,
     manifests_of,
     tag_ref_path,
+    version_order,
 )
 from anabranch.format.layout.needed_files import FilesReader
 from anabranch.format.refs.refs import BranchInfo, find_branch, list_tags
@@ -192,7 +193,7 @@ class _Survey:
         self, keys: Iterable[VersionKey], read: Callable[[LayoutFile], frozenset[str]]
     ) -> dict[VersionKey, frozenset[str]]:
         """Return the paths of the files that each version needs, including its own, from its manifest."""
-        ordered = sorted(keys, key=_version_key)
+        ordered = sorted(keys, key=version_order)
         found = in_parallel(lambda key: self._files_of(key, read), ordered)
         return {key: files for key, files in zip(ordered, found, strict=True) if files is not None}
 
@@ -211,7 +212,7 @@ class _Survey:
         """Return the steps between wanted versions and the earlier wanted versions that they were made from."""
         found: set[VersionKey] = set()
         lost: set[VersionKey] = set()
-        for key in sorted(keys, key=_version_key):
+        for key in sorted(keys, key=version_order):
             steps: list[VersionKey] = []
             here = self._step_before(key)
             # Steps that are known already end the walk, so that each step is visited once however many versions share
@@ -289,10 +290,6 @@ class _Survey:
 
     def _is_young(self, file: LayoutFile) -> bool:
         return file.modified >= self._horizon
-
-
-def _version_key(key: VersionKey) -> tuple[str, int]:
-    return key[0] or "", key[1]
 
 
 def _rank(file: LayoutFile, parents: Mapping[str, str | None]) -> int:

@@ -204,15 +204,16 @@ class Home:
         if version is None or not is_staged(version):
             refuse_links(self.root, *self.folders)
             return self._open(version)
-        known = _HANDLES.find((self, version))
-        is_open = known is not None and known.version == version
-        # A kept handle has the manifest in memory, so no path is followed.
-        if not (is_open and reads_metadata):
-            refuse_links(self.root, *self.folders)
-        if known is None or not is_open:
-            known = self._open(version, known)
-            self.remember(version, known)
-        return known
+        kept = _HANDLES.find((self, version))
+        if kept is not None and kept.version == version:
+            # The handle has the manifest in memory, so to read metadata no path is followed.
+            if not reads_metadata:
+                refuse_links(self.root, *self.folders)
+            return kept
+        refuse_links(self.root, *self.folders)
+        opened = self._open(version, kept)
+        self.remember(version, opened)
+        return opened
 
     def remember(self, version: int, handle: "lance.LanceDataset", *, columns_of: int | None = None) -> None:
         """Cache a handle for the next caller that opens a staged version: its own, or that of its base version.
@@ -236,23 +237,9 @@ class Home:
                 # A handle that was opened by itself would read all metadata of the files again.
                 if base is not None and version is not None:
                     return base.checkout_version(version)
-                # On a path that is a file Lance retries for seconds.
-                if is_local(self.uri) and not Path(self.uri).is_dir():
-                    raise self._missing()
-                import lance  # takes most of the time of a short command
-
-                opened = lance.dataset(
-                    self.uri,
-                    version=version,
-                    storage_options=self.lance_options(),
-                    block_size=_BLOCK_BYTES if is_local(self.uri) else None,
-                    metadata_cache_size_bytes=_METADATA_BYTES,
-                    index_cache_size_bytes=_INDEX_BYTES,
-                )
+                return self._open_by_path(version)
         except VersionNotFoundError:
-            # On an object store, which has no folders, Lance does not distinguish a missing dataset from a version.
-            has_versions = is_local(self.uri) or any(self.store().list(f"{self.folder}/_versions/".lstrip("/")))
-            raise (self.no_version(version) if has_versions else self._missing()) from None
+            raise self._not_found(version) from None
         except DamagedFileError as err:
             # Only the manifest of a staged version may have a copy, in the ordinary version that shows it.
             if version is None or not is_staged(version):
@@ -260,6 +247,21 @@ class Home:
             raise DamagedFileError(err.problem, hint=_REPAIR) from err
         except DatasetNotFoundError:
             raise self._missing() from None
+
+    def _open_by_path(self, version: int | None) -> "lance.LanceDataset":
+        # On a path that is a file Lance retries for seconds.
+        if is_local(self.uri) and not Path(self.uri).is_dir():
+            raise self._missing()
+        import lance  # takes most of the time of a short command
+
+        opened = lance.dataset(
+            self.uri,
+            version=version,
+            storage_options=self.lance_options(),
+            block_size=_BLOCK_BYTES if is_local(self.uri) else None,
+            metadata_cache_size_bytes=_METADATA_BYTES,
+            index_cache_size_bytes=_INDEX_BYTES,
+        )
         # A manifest full of zeros, as a power loss may leave it, is a table without rows to Lance.
         if opened.version == 0:
             name = "the newest version" if version is None else f"version {version}"
@@ -275,6 +277,11 @@ class Home:
         is_lost = isinstance(version, int) and is_staged(version) and version < 1 << 64
         hint = _REPAIR if is_lost else "list its versions to see which exist"
         return VersionNotFoundError(f"dataset {self.uri!r} has no version {version!r}", hint=hint)
+
+    def _not_found(self, version: int | None) -> VersionNotFoundError | DatasetNotFoundError | BranchNotFoundError:
+        # On an object store, which has no folders, Lance does not distinguish a missing dataset from a version.
+        has_versions = is_local(self.uri) or any(self.store().list(f"{self.folder}/_versions/".lstrip("/")))
+        return self.no_version(version) if has_versions else self._missing()
 
     def _missing(self) -> DatasetNotFoundError | BranchNotFoundError:
         if self.branch is None:
@@ -382,7 +389,7 @@ def find_repository(root: Home) -> str | None:
         folder = start
         for _ in range(_DEPTH):
             folder = folder.rpartition("/")[0]
-            if not folder or (not is_local(folder) and not _has_bucket(folder)):
+            if not _is_folder(folder):
                 break
             relative = start.removeprefix(f"{folder}/")
             # The folder may be a repository, but the dataset is not where its tables are.
@@ -396,8 +403,9 @@ def find_repository(root: Home) -> str | None:
     return None
 
 
-def _has_bucket(uri: str) -> bool:
-    return "://" in uri and bool(split_uri(uri)[1])
+def _is_folder(uri: str) -> bool:
+    """Return whether an address may be that of a folder. A scheme alone, or a store without a bucket, is not."""
+    return uri != "" and (is_local(uri) or ("://" in uri and split_uri(uri)[1] != ""))
 
 
 def refuse_managed(root: Home, doing: str, *, instead: str) -> None:

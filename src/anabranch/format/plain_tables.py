@@ -5,6 +5,7 @@ staged, and its manifest is put as the next version unless that exists: only one
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import lance
 import pyarrow as pa
@@ -97,10 +98,8 @@ def _new_files(before: VersionRef, staged: VersionRef) -> list[str]:
 
 def _forget(store: ObjectStore, staged: VersionRef) -> None:
     """Remove a staged manifest that nothing refers to; left behind, it would do no harm."""
-    try:
+    with suppress(StorageError):
         store.delete(manifest_path(staged.version))
-    except StorageError:
-        return
 
 
 def write_plain_dataset(

@@ -8,7 +8,7 @@ manifest is removed and read by the next cleanup. An interrupted cleanup loses n
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -46,6 +46,9 @@ from anabranch.format.refs.refs import get_branch, get_tag
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectStore, in_parallel, open_store
 from anabranch.storage.uris import follow_links, join_uri, relative_to
+
+# Called with the number of files that are done and their total.
+Progress = Callable[[int, int], None]
 
 # Longer than a write takes between its first data file and its commit.
 DEFAULT_GRACE = timedelta(days=1)
@@ -306,10 +309,10 @@ def files_of_others(root: Home, bases: Iterable[BasePath]) -> frozenset[str]:
     for source in sources:
         hint = "make it reachable, or leave out the bases"
         needed |= _files_of_other(source, f"the source {source!r} of {root.root!r}", root, hint)
-    holders = [Home.at(source, root.storage_options) for source in sources]
+    held = (hold.clone_uri for source in sources for hold in list_holds(Home.at(source, options)))
     # The version that the source holds for this clone names every file that the clone inherited. Without it, a file
     # that the source has dropped would look like one that this dataset wrote.
-    if holders and not any(hold.clone_uri == root.root for source in holders for hold in list_holds(source)):
+    if sources and root.root not in held:
         raise DatasetInUseError(
             f"{root.root!r} is a clone that none of its sources knows, so files in a base may not be its own",
             hint="run relocate on it, which records it in its source, or leave out the bases",

@@ -269,19 +269,16 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
         try:
             with self._version_ref.home.errors():
                 for stored in scan.source.to_reader():
-                    # Cast first: the filter refers to the types that are shown.
-                    batch = self._cast(stored)
+                    shown = pa.schema([self._shown.field(name) for name in stored.schema.names])
+                    # Cast first: the filter refers to the types that are shown. Unsafe only for times with a zone,
+                    # whose nanoseconds are cut off, as in Spark: engines have no type for them. Every other type
+                    # becomes wider, or stays.
+                    batch = stored if stored.schema.types == shown.types else stored.cast(shown, safe=False)
                     kept = batch if scan.remaining is None else batch.filter(scan.remaining)
                     yield kept.select(scan.projected_schema.names)
         except AnabranchError as err:
             self.failure = err
             raise
-
-    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        shown = pa.schema([self._shown.field(name) for name in batch.schema.names])
-        # Unsafe only for times with a zone, whose nanoseconds are cut off, as in Spark: engines have no type for them.
-        # Every other type becomes wider, or stays.
-        return batch if batch.schema.types == shown.types else batch.cast(shown, safe=False)
 
     def _scan(self, names: Sequence[str], condition: pc.Expression | None = None) -> lance.LanceScanner:
         with self._version_ref.home.errors():

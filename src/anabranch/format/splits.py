@@ -153,9 +153,6 @@ def _scanner(
     selection: Selection,
     batch_rows: int,
 ) -> lance.LanceScanner:
-    # Read only for the rows that a filter keeps.
-    kinds = {field.name: field.type for field in _chosen(opened.schema, selection)}
-    wide = [name for name, kind in kinds.items() if not _has_fixed_width(kind) or kind.bit_width > _NARROW_BITS]
     return opened.scanner(
         columns=None if selection.columns is None else list(selection.columns),
         filter=None if selection.filter is None else enclosed(selection.filter),
@@ -163,7 +160,8 @@ def _scanner(
         offset=split.offset if split.rows is not None else None,
         limit=min((limit for limit in (split.rows, selection.limit) if limit is not None), default=None),
         batch_size=batch_rows,
-        late_materialization=None if selection.filter is None else wide,
+        # Read only for the rows that a filter keeps.
+        late_materialization=None if selection.filter is None else _wide_columns(opened.schema, selection),
         order_by=[ColumnOrdering(one.column, one.is_ascending, one.nulls_first) for one in selection.order] or None,
         # Without a column, Lance reads nothing unless the ids are requested.
         with_row_id=selection.columns == (),
@@ -191,6 +189,11 @@ def _fragments(version_ref: VersionRef, bases: Sequence[str]) -> list[lance.Lanc
 
 def _chosen(schema: pa.Schema, selection: Selection) -> list[pa.Field]:
     return [field for field in schema if selection.columns is None or field.name in selection.columns]
+
+
+def _wide_columns(schema: pa.Schema, selection: Selection) -> list[str]:
+    chosen = _chosen(schema, selection)
+    return [one.name for one in chosen if not _has_fixed_width(one.type) or one.type.bit_width > _NARROW_BITS]
 
 
 def _has_fixed_width(kind: pa.DataType) -> bool:

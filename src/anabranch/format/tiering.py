@@ -12,8 +12,9 @@ versions put here conflict with every concurrent write.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import lance
@@ -30,18 +31,15 @@ from anabranch.errors import (
 )
 from anabranch.format.bases import bases_of, get_base, get_target, label
 from anabranch.format.home import Home, VersionRef, is_staged
-from anabranch.format.layout.listing import VersionKey, layout
+from anabranch.format.layout.listing import VersionKey, layout, version_order
 from anabranch.format.layout.manifest import BasePath, put_next_version, without_base
 from anabranch.format.layout.needed_files import FileKind, VersionFiles, resolve_path
-from anabranch.format.retention import CleanupReport, read_record, read_versions
+from anabranch.format.retention import CleanupReport, Progress, read_record, read_versions
 from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectStore, copy_verified, open_parent
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
-
-# Called with the number of data files that are done and their total.
-Progress = Callable[[int, int], None]
 
 _ATTEMPTS = 10
 
@@ -144,7 +142,10 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, chosen:
         if fragment.fragment_id not in chosen:
             continue
         before = fragment.metadata.to_json()
-        after = _with_base(before, None if target is None else target.id)
+        # The deletion file and overlays stay. Overlays cannot be moved: Lance does not change them when an Update
+        # changes the fragment.
+        base_id = None if target is None else target.id
+        after = {**before, "files": [{**file, "base_id": base_id} for file in before["files"]]}
         locations = zip(_locations(home, before, by_id), _locations(home, after, by_id), strict=True)
         # Compared by address: a fragment may name the same location by another base id.
         if pending := [(source, aim) for source, aim in locations if source != aim]:
@@ -153,14 +154,6 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, chosen:
         else:
             already_there.append(fragment.fragment_id)
     return _Plan(target=target, repointed=tuple(repointed), already_there=tuple(already_there), copies=tuple(copies))
-
-
-def _with_base(metadata: dict[str, Any], base_id: int | None) -> dict[str, Any]:
-    """Return a fragment with all of its data files in one base; its deletion file and its overlays keep their own.
-
-    Overlays cannot be moved: Lance does not change them when an Update changes the fragment.
-    """
-    return {**metadata, "files": [{**file, "base_id": base_id} for file in metadata["files"]]}
 
 
 def _locations(home: Home, metadata: dict[str, Any], bases: Mapping[int, BasePath]) -> list[str]:
@@ -283,13 +276,11 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     files = layout(root)
     # A tree without a ref was left by a crash, or is a branch in creation. Doctor decides.
     needs = read_versions(root, replace(files, files=tuple(file for file in files.files if file.has_ref)))
-    # The newest ordinary version of each branch: the last one in the order counts. Main comes first.
-    ordered = sorted(needs, key=lambda key: (key[0] or "", key[1]))
-    newest = {branch: version for branch, version in ordered if not is_staged(version)}
-    listed = [base for key in newest.items() for base in needs[key].bases]
-    base = get_base(listed, name)
+    newest = _newest_versions(needs)
+    base = get_base(chain.from_iterable(needs[key].bases for key in newest.items()), name)
     get_target(root, [base], base.id)  # refuses the root of another dataset
-    _refuse_used(root, base, needs, newest)
+    _refuse_used(root, base, needs)
+    _refuse_inherited(root, base, needs, newest)
     versions: dict[str, int] = {}
     # Main is changed last: a root that only a branch lists counts as stale, so that a removal which is interrupted
     # leaves a state that the next one can read and finish.
@@ -299,13 +290,16 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
                 version if dry_run else put_next_version(root.on(branch), lambda data: without_base(data, base.path))
             )
     folder = _location(base)
-    left = sum(1 for _, uri in read_record(root.store()) if relative_to(uri, folder) is not None)
+    left = sum(relative_to(uri, folder) is not None for _, uri in read_record(root.store()))
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
 
 
-def _refuse_used(
-    root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles], newest: Mapping[str | None, int]
-) -> None:
+def _newest_versions(keys: Iterable[VersionKey]) -> dict[str | None, int]:
+    """Return the newest ordinary version of each branch, main first."""
+    return {branch: version for branch, version in sorted(keys, key=version_order) if not is_staged(version)}
+
+
+def _refuse_used(root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles]) -> None:
     folder = _location(base)
     # All versions, not only the newest: older ones are still read, and a restore makes them the newest.
     users = [key for key, need in needs.items() if any(relative_to(uri, folder) for _, uri in need.elsewhere)]
@@ -314,6 +308,11 @@ def _refuse_used(
             f"base {label(base)!r} of {root.root!r} holds files of {_listed(users)}",
             hint="move the fragments to another base and clean up older versions first",
         )
+
+
+def _refuse_inherited(
+    root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles], newest: Mapping[str | None, int]
+) -> None:
     # Branches may inherit only from roots that main lists, in older versions too.
     if not base.is_dataset_root:
         return

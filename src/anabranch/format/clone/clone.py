@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from tempfile import TemporaryDirectory
 
 import lance
@@ -186,7 +187,7 @@ def draft_clone(source: VersionRef, *, name: str, is_deep: bool, tag: str | None
         # Read from the scratch clone, in which every file has a base with a whole address, even those of the source's
         # own root.
         needed = files_of_version(scratch, scratch.head_version()).files if is_deep else ()
-        copies = {path: uri for file in needed for path, uri in _parts(file, source.home)}
+        copies = dict(chain.from_iterable(_parts(file, source.home) for file in needed))
     for path in filter(is_manifest, files):
         data = files[path]
         files[path] = without_base_paths(data, name=path) if is_deep else _named(data, source.home.uri, tag, name)

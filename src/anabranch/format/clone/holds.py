@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from operator import attrgetter
 from uuid import uuid4
 
 import lance
@@ -266,34 +268,33 @@ def drop_clone(
     clone's files are removed: afterwards nothing names its files in the source's bases.
     """
     root, uri = source.on(None), normalise_uri(clone_uri)
-    holds = [hold for hold in list_holds(root) if hold.clone_uri == uri]
-    if not holds:
+    tags = tuple(hold.name for hold in list_holds(root) if hold.clone_uri == uri)
+    if not tags:
         raise DatasetNotFoundError(
             f"dataset {root.root!r} has no clone at {uri!r}", hint="list its clones to see which there are"
         )
     clone = Home.at(uri, root.storage_options if storage_options is None else storage_options)
     if has_manifest(clone.store()):
-        _refuse_to_drop(root, clone, holds)
+        _refuse_to_drop(root, clone, tags[0])
         if not dry_run:
             on_removal(root, clone)
-    sizes = [info.size for info in clone.store().list()]
+    sizes = list(map(attrgetter("size"), clone.store().list()))
     if not dry_run:
         remove_dataset(clone)
-        for hold in holds:
-            release_clone(root, hold.name)
-    tags = tuple(hold.name for hold in holds)
+        for tag in tags:
+            release_clone(root, tag)
     return DroppedClone(uri=uri, tags=tags, files=len(sizes), bytes=sum(sizes), dry_run=dry_run)
 
 
-def _refuse_to_drop(root: Home, clone: Home, holds: list[Hold]) -> None:
+def _refuse_to_drop(root: Home, clone: Home, tag: str) -> None:
     store = clone.store()
-    manifests = (store.get(info.path) for info in store.list("_versions") if is_manifest(info.path))
-    bases = (base.path for manifest in manifests for base in read_manifest(manifest, name=clone.root).base_paths)
+    contents = (store.get(info.path) for info in store.list("_versions") if is_manifest(info.path))
+    manifests = map(partial(read_manifest, name=clone.root), contents)
     # The address may belong to another dataset by now, which must not be deleted.
-    if all(relative_to(path.rstrip("/"), root.root) is None for path in bases):
+    if all(relative_to(base.path.rstrip("/"), root.root) is None for found in manifests for base in found.base_paths):
         raise ConflictError(
             f"the dataset at {clone.root!r} is not a clone of {root.root!r}",
-            hint=f"relocate it if the source was moved, or release the tag {holds[0].name!r} if it is another dataset",
+            hint=f"relocate it if the source was moved, or release the tag {tag!r} if it is another dataset",
         )
     # Their data files may be in this clone, and would be lost.
     if clones := [*(hold.clone_uri or hold.name for hold in list_holds(clone)), *list_damaged_holds(clone)]:

@@ -15,8 +15,8 @@ from functools import partial
 
 import lance
 
-from anabranch.errors import AnabranchError, BaseNotFoundError, InvalidInputError, InvalidPathError
-from anabranch.format.bases import is_dataset, list_bases, source_roots
+from anabranch.errors import AnabranchError, BaseNotFoundError, InvalidInputError
+from anabranch.format.bases import base_location, is_dataset, list_bases, source_roots
 from anabranch.format.clone.holds import Hold, list_holds, new_hold_id, record_address, take_hold
 from anabranch.format.home import Home
 from anabranch.format.layout.listing import ManifestScheme, manifest_of_path, pending_manifest_of_path
@@ -188,7 +188,7 @@ def _read(store: ObjectStore, path: str) -> _Manifest | None:
 
 
 def _checked_mapping(mapping: Mapping[str, str], manifests: Iterable[_Manifest]) -> dict[str, str]:
-    known = {_spelled(base.path) for manifest in manifests for base in manifest.bases}
+    known = set(map(_spelled, _base_paths(manifests)))
     checked: dict[str, str] = {}
     for old, new in mapping.items():
         # pylance records relative paths unchanged, and they are used unchanged.
@@ -231,7 +231,7 @@ def _plan(root: str, manifests: Iterable[_Manifest], mapping: Mapping[str, str])
     first: dict[str | None, _Manifest] = {}
     for manifest in sorted(branches, key=lambda manifest: manifest.order):
         first.setdefault(manifest.branch, manifest)
-    former = dict.fromkeys(_former_roots(root, first.values(), mapping, is_stale), root)
+    former = dict.fromkeys(_former_roots(root, first, mapping, is_stale), root)
     on_branches: dict[str, str] = {}
     for path in _base_paths(branches):
         moved = moved_path(path, mapping)
@@ -255,20 +255,19 @@ def _base_paths(manifests: Iterable[_Manifest]) -> set[str]:
 
 
 def _former_roots(
-    root: str, first: Collection[_Manifest], mapping: Mapping[str, str], is_stale: Callable[[str], bool]
+    root: str, first: Mapping[str | None, _Manifest], mapping: Mapping[str, str], is_stale: Callable[[str], bool]
 ) -> set[str]:
     """Return the former roots of the dataset, from the time when its branches were made.
 
     A branch begins with a nameless base for the root and, if it has a parent branch, one for `{root}/tree/{parent}`.
     If more than one base could be the root, none is taken: only the user knows which one was.
     """
-    names = [manifest.branch for manifest in first]
     former: set[str] = set()
-    for manifest in first:
+    for manifest in first.values():
         roots = {_spelled(moved_path(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}
         nameless = []
         for path in filter(is_stale, roots):
-            parent = next((name for name in names if path.endswith(f"/tree/{name}")), None)
+            parent = next((name for name in first if path.endswith(f"/tree/{name}")), None)
             if parent is not None:
                 former.add(path.removesuffix(f"/tree/{parent}"))
             elif roots[path].name is None:
@@ -294,10 +293,7 @@ def _spelled(path: str) -> str:
     """Return a normalised base path. A relative path stays relative: the folder it starts from is unknown."""
     if is_local(path) and not path.startswith("/"):
         return posixpath.normpath(path)
-    try:
-        return normalise_uri(path)
-    except InvalidPathError:
-        return path
+    return base_location(path)
 
 
 def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = False) -> tuple[HoldChange, ...]:
@@ -316,7 +312,8 @@ def record_clone(clone: Home, bases: Iterable[BasePath], *, dry_run: bool = Fals
     # A clone of a clone inherits from several datasets, and only the last of them holds it.
     source = Home.at(recorded if recorded in roots else roots[-1], clone.storage_options)
     try:
-        return (_record(source, clone, known, made, dry_run=dry_run),)
+        names = {base.name for base in known if base.name is not None}
+        return (_record(source, clone, names, made, dry_run=dry_run),)
     except AnabranchError as err:
         return (HoldChange(source=source.root, tag=None, outcome=HoldOutcome.NOT_FOUND, problem=err.problem),)
 
@@ -334,42 +331,33 @@ def _clone_operation(clone: Home) -> lance.LanceOperation.Clone | None:
 
 
 def _record(
-    source: Home,
-    clone: Home,
-    bases: Iterable[BasePath],
-    made: lance.LanceOperation.Clone | None,
-    *,
-    dry_run: bool,
+    source: Home, clone: Home, names: Collection[str], made: lance.LanceOperation.Clone | None, *, dry_run: bool
 ) -> HoldChange:
     holds = list_holds(source)
     for hold in holds:
         # The source has this address of the clone: there was no move, or it is recorded already.
         if hold.clone_uri == clone.root:
             return HoldChange(source=source.root, tag=hold.name, outcome=HoldOutcome.UNCHANGED)
-    names = {base.name for base in bases if base.name is not None}
-    origins = _origins(source, names, made)
     own = [hold for hold in holds if hold.name in names]
+    origins = [*map(_kept, own), *_origins(source, names, made)]
     # A hold that the clone names is its own. Otherwise each hold of the version that it was made from may be.
     candidates = own or [hold for hold in holds if _kept(hold) in origins]
     # If the store of the address in the hold cannot be reached, assume that the dataset exists.
-    options = clone.storage_options
-    moved = [h for h in candidates if h.clone_uri is None or is_dataset(h.clone_uri, options) is False]
+    moved = [h for h in candidates if h.clone_uri is None or is_dataset(h.clone_uri, clone.storage_options) is False]
     if len(moved) == 1:
         if not dry_run:
             record_address(source, moved[0].name, clone.root)
         return HoldChange(source=source.root, tag=moved[0].name, outcome=HoldOutcome.UPDATED)
-    # The original still exists, or several clones of one version moved: an extra hold does no harm.
-    origin = next(iter([*map(_kept, own), *origins]), None)
-    if origin is None:
+    if not origins:
         problem = "the version that the clone was made from is not known"
         return HoldChange(source=source.root, tag=None, outcome=HoldOutcome.NOT_FOUND, problem=problem)
-    tag = None
+    branch, version = origins[0].branch, origins[0].version
     if dry_run:
-        source.on(origin.branch).open(origin.version)  # fails as the hold would
-    else:
-        branch, version = origin.branch, origin.version
-        tag = take_hold(source, branch=branch, version=version, clone_uri=clone.root, hold_id=new_hold_id()).name
-    return HoldChange(source=source.root, tag=tag, outcome=HoldOutcome.ADDED)
+        source.on(branch).open(version)  # fails as the hold would
+        return HoldChange(source=source.root, tag=None, outcome=HoldOutcome.ADDED)
+    # The original still exists, or several clones of one version moved: an extra hold does no harm.
+    hold = take_hold(source, branch=branch, version=version, clone_uri=clone.root, hold_id=new_hold_id())
+    return HoldChange(source=source.root, tag=hold.name, outcome=HoldOutcome.ADDED)
 
 
 def _origins(source: Home, names: Iterable[str], made: lance.LanceOperation.Clone | None) -> list[Origin]:

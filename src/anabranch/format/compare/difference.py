@@ -55,6 +55,12 @@ class Reshaped:
     dropped: tuple[str, ...]
     added: tuple[str, ...]
 
+    @classmethod
+    def of(cls, older: int, newer: int, columns: Sequence[ColumnPair]) -> "Reshaped":
+        dropped = tuple(pair.older for pair in columns if pair.older is not None)
+        added = tuple(pair.newer for pair in columns if pair.newer is not None)
+        return cls(older=older, newer=newer, dropped=dropped, added=added)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
@@ -75,8 +81,7 @@ class Difference:
 
 def compare_versions(older: VersionRef, newer: VersionRef) -> Difference:
     """Find the rows that may differ. Of common fragments, only differing deletion files are read."""
-    [found] = compare_all(older, [newer])
-    return found
+    return compare_all(older, [newer])[0]
 
 
 def compare_all(older: VersionRef, newer: Sequence[VersionRef]) -> list[Difference]:
@@ -90,32 +95,9 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
     columns = _pair_columns(old, new, shared)
     has_same_fields = old.tree.fields == new.tree.fields
     are_alike = has_same_fields or all(old.families[pair.older] == new.families[pair.newer] for pair in columns)
-    parts_of_old, parts_of_new = old.whole_parts(left), new.whole_parts(right)
-    reshaped = []
-    with_deletions: list[_Shared] = []
-    for number, other in shared:
-        mine, theirs = old.outline(number), new.outline(other)
-        # Columns that both have, of the same types and in the same files, hold the same values. Most fragments are
-        # equal, and there may be thousands.
-        if are_alike and mine == theirs:
-            continue
-        has_same_files = are_alike and mine.files == theirs.files
-        searched = () if has_same_files else columns
-        # A missing column is all null.
-        differing = [pair for pair in searched if old.position(number, pair.older) != new.position(other, pair.newer)]
-        is_replaced = any(pair.older is not None and pair.newer is not None for pair in differing)
-        # A column that both versions have is in another file, so any row may differ. An overlay replaces values of any
-        # column, without another data file.
-        if is_replaced or mine.overlays != theirs.overlays:
-            parts_of_old += old.whole_parts([number])
-            parts_of_new += new.whole_parts([other])
-            continue
-        if differing:
-            dropped = tuple(pair.older for pair in differing if pair.older is not None)
-            added = tuple(pair.newer for pair in differing if pair.newer is not None)
-            reshaped.append(Reshaped(older=number, newer=other, dropped=dropped, added=added))
-        if mine.deletion != theirs.deletion:
-            with_deletions.append((number, other))
+    replaced, reshaped, with_deletions = _find_changed(old, new, shared, columns, are_alike=are_alike)
+    parts_of_old = old.whole_parts([*left, *(number for number, _ in replaced)])
+    parts_of_new = new.whole_parts([*right, *(other for _, other in replaced)])
     for (number, other), (before, after) in zip(with_deletions, _iter_deleted(old, new, with_deletions), strict=True):
         parts_of_old += part_of(old.metadata(number), _without(after, before), deleted=before)
         parts_of_new += part_of(new.metadata(other), _without(before, after), deleted=after)
@@ -127,6 +109,42 @@ def _compare(old: "_Version", new: "_Version") -> Difference:
         fragments=dict(shared),
         has_same_schema=old.tree == new.tree,
     )
+
+
+def _find_changed(
+    old: "_Version", new: "_Version", shared: Sequence[_Shared], columns: Sequence[ColumnPair], *, are_alike: bool
+) -> tuple[list[_Shared], list[Reshaped], list[_Shared]]:
+    """Return the common fragments in which any row may differ, those with other columns, and with other deletions."""
+    replaced: list[_Shared] = []
+    reshaped: list[Reshaped] = []
+    with_deletions: list[_Shared] = []
+    for number, other in shared:
+        mine, theirs = old.outline(number), new.outline(other)
+        # Columns that both have, of the same types and in the same files, hold the same values. Most fragments are
+        # equal, and there may be thousands.
+        if are_alike and mine == theirs:
+            continue
+        differing = _find_differing(old, new, (number, other), columns, are_alike=are_alike)
+        # A column that both versions have is in another file, so any row may differ. An overlay replaces values of any
+        # column, without another data file.
+        if any(None not in pair.names for pair in differing) or mine.overlays != theirs.overlays:
+            replaced.append((number, other))
+            continue
+        if differing:
+            reshaped.append(Reshaped.of(number, other, differing))
+        if mine.deletion != theirs.deletion:
+            with_deletions.append((number, other))
+    return replaced, reshaped, with_deletions
+
+
+def _find_differing(
+    old: "_Version", new: "_Version", shared: _Shared, columns: Sequence[ColumnPair], *, are_alike: bool
+) -> Sequence[ColumnPair]:
+    """Return the columns whose values in a fragment are not the same. A missing column is all null."""
+    number, other = shared
+    has_same_files = are_alike and old.outline(number).files == new.outline(other).files
+    searched = () if has_same_files else columns
+    return [pair for pair in searched if old.position(number, pair.older) != new.position(other, pair.newer)]
 
 
 def _iter_deleted(old: "_Version", new: "_Version", shared: Sequence[_Shared]) -> Iterator[tuple[Offsets, Offsets]]:
@@ -245,19 +263,12 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
     for fragment, other in shared:
         if len(found) == len(new.columns):
             break
-        # Columns in the same fields of the same files are the same, also after a rename.
-        there = {position: name for name in old.columns if (position := old.position(fragment, name))}
+        # Columns in the same fields of the same files are the same, also after a rename. One without any is all null.
+        there = {old.position(fragment, name): name for name in old.columns}
+        there.pop(frozenset(), None)
         for name in new.columns:
             _pair(found, name, there.get(new.position(other, name)))
-    # Columns without a shared file, for example after an overwrite. An identity is stronger than a name, which another
-    # column may have now.
-    if len(found) < len(new.columns):
-        # Two datasets count their field ids independently.
-        known = columns_by_id(old.tree) if old.root == new.root else {}
-        for column_id, name in columns_by_id(new.tree).items():
-            _pair(found, name, known.get(column_id))
-        for name in new.columns:
-            _pair(found, name, name if name in old.columns else None)
+    _pair_by_names(found, old, new)
     pairs = [ColumnPair(older=found.get(name), newer=name) for name in new.columns]
     gone = [ColumnPair(older=name, newer=None) for name in old.columns if name not in found.values()]
     return (*pairs, *gone)
@@ -267,6 +278,18 @@ def _pair_columns(old: _Version, new: _Version, shared: Sequence[_Shared]) -> tu
 def _same_columns(names: tuple[str, ...]) -> tuple[ColumnPair, ...]:
     """Return the pairs of columns that both versions have under the same names, kept for both sides of a merge."""
     return tuple(ColumnPair(older=name, newer=name) for name in names)
+
+
+def _pair_by_names(found: dict[str, str], old: _Version, new: _Version) -> None:
+    """Pair columns without a shared file, for example after an overwrite: by identity, then by name."""
+    if len(found) == len(new.columns):
+        return
+    # An identity is stronger than a name, which another column may have now. Two datasets have different field ids.
+    known = columns_by_id(old.tree) if old.root == new.root else {}
+    for column_id, name in columns_by_id(new.tree).items():
+        _pair(found, name, known.get(column_id))
+    for name in new.columns:
+        _pair(found, name, name if name in old.columns else None)
 
 
 def _pair(found: dict[str, str], newer: str, older: str | None) -> None:
@@ -308,13 +331,10 @@ def descends_from(later: VersionRef, earlier: VersionRef, *, after: VersionRef |
 
     If a step is unknown, return False. Also return False if the steps lead to the version `after` first.
     """
-    here = later
-    while here != earlier:
-        before = None if here == after else step_back(here)
-        if before is None:
-            return False
-        here = before
-    return True
+    here: VersionRef | None = later
+    while here is not None and here != earlier:
+        here = None if here == after else step_back(here)
+    return here is not None
 
 
 def step_back(version_ref: VersionRef) -> VersionRef | None:
@@ -346,14 +366,13 @@ def find_updated_columns(older: VersionRef, newer: VersionRef) -> frozenset[str]
 
 
 def _find_step(version_ref: VersionRef) -> _Step | None:
-    home = version_ref.home
     try:
-        found = find_transaction(home, version_ref.open(), version_ref.version)
+        found = find_transaction(version_ref.home, version_ref.open(), version_ref.version)
     except NotFoundError:
         return None  # collected
     if found is None:
         return None
-    properties = found.transaction_properties or {}
+    home, properties = version_ref.home, found.transaction_properties or {}
     # The read version of a settled version is the ordinary one before it, and its own steps are in the staged chain.
     shown = shown_version(properties)
     # `doctor` rebuilds a lost staged version from the ordinary one that shows it, with the same transaction. That names

@@ -248,8 +248,7 @@ def _lists_differ(one: pa.Array, other: pa.Array, rows: Positions) -> Mask:
 def _as_lists(array: pa.Array) -> pa.Array:
     if not pa.types.is_map(array.type):
         return array
-    entries = pa.struct([array.type.key_field, array.type.item_field])
-    return array.cast(pa.list_(entries))
+    return array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
 
 
 def _mask(array: pa.Array) -> Mask:

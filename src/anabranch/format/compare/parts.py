@@ -118,8 +118,7 @@ def _joined(one: Part, other: Part) -> Part:
     # A part without offsets has all rows of the fragment, and so those of the other part.
     if one.offsets is None or other.offsets is None or one.positions is None or other.positions is None:
         return one if one.offsets is None else other
-    offsets = np.concatenate([one.offsets, other.offsets])
-    offsets, first = np.unique(offsets, return_index=True)
+    offsets, first = np.unique(np.concatenate([one.offsets, other.offsets]), return_index=True)
     return Part(one.fragment, len(offsets), offsets, np.concatenate([one.positions, other.positions])[first])
 
 
@@ -250,9 +249,7 @@ def take_at(
 
     If the rows are in `parts`, deletion files need not be read again.
     """
-    times = Counter(part.fragment for part in parts)
-    # Of two parts of one fragment, each has only some of the positions.
-    known = {part.fragment: part for part in parts if times[part.fragment] == 1}
+    known = _known_positions(parts)
     fragments = fragments_of(version_ref)
     schema = version_ref.row_schema
     names = schema.names if columns is None else list(columns)
@@ -261,9 +258,9 @@ def take_at(
 
     def read(group: tuple[int, Offsets]) -> pa.Table:
         number, offsets = group
-        owner = known.get(number)
-        if owner is not None and owner.offsets is not None and owner.positions is not None:
-            positions = owner.positions[np.searchsorted(owner.offsets, offsets)]
+        if number in known:
+            all_offsets, all_positions = known[number]
+            positions = all_positions[np.searchsorted(all_offsets, offsets)]
         else:
             deleted = offsets_in(version_ref.home, fragments.dataset, fragments.by_id[number])
             positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
@@ -276,6 +273,13 @@ def take_at(
         return pa.schema([schema.field(name) for name in names]).empty_table()
     rows = pa.concat_tables(found) if len(found) > 1 else found[0]
     return rows if grouped.order is None else rows.take(pa.array(grouped.order))
+
+
+def _known_positions(parts: Sequence[Part]) -> dict[int, tuple[Offsets, npt.NDArray[np.int64]]]:
+    """Return offsets and positions by fragment. Two parts of one fragment are left out: each has only some of them."""
+    times = Counter(part.fragment for part in parts)
+    only = (part for part in parts if times[part.fragment] == 1)
+    return {p.fragment: (p.offsets, p.positions) for p in only if p.offsets is not None and p.positions is not None}
 
 
 def row_ids_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -314,6 +318,8 @@ def _take(
     """Read some rows of a fragment, with the `wanted` of row ids and addresses after the columns."""
     assert part.offsets is not None  # noqa: S101 - whole fragments are scanned
     assert part.positions is not None  # noqa: S101
+    if blobs and columns is not None:
+        return _take_with_blobs(fragments, part, columns, blobs, wanted)
     fragment, metadata = fragments.by_id[part.fragment], fragments.metadata(part.fragment)
     found = {}
     if ROW_ID in wanted:
@@ -321,14 +327,7 @@ def _take(
         found[ROW_ID] = _ids_at(metadata, part.offsets)
     if ROW_ADDRESS in wanted:
         found[ROW_ADDRESS] = pa.array(_addresses(part.fragment, part.offsets), pa.uint64())
-    if blobs and columns is not None:
-        # Lance cannot read blobs by offset, and a scan would read the blobs of all rows.
-        read = {name: read_blobs(fragments.dataset, name, _addresses(part.fragment, part.offsets)) for name in blobs}
-        others = [name for name in columns if name not in read]
-        rest = _take(fragments, part, others, (), wanted)
-        order = [*columns, *found]
-        return pa.table([read[name] if name in read else rest.column(name) for name in order], names=order)
-    if columns is not None and not columns:
+    if columns == []:
         return pa.table(found)  # `take` of no columns gives no rows
     rows = metadata.num_rows
     if part.rows > rows * _MANY and rows > _FEW:
@@ -338,6 +337,17 @@ def _take(
     for name, numbers in found.items():
         taken = taken.append_column(name, numbers)
     return taken
+
+
+def _take_with_blobs(
+    fragments: Fragments, part: Part, columns: list[str], blobs: Sequence[str], wanted: Sequence[str]
+) -> pa.Table:
+    assert part.offsets is not None  # noqa: S101 - whole fragments are scanned
+    # Lance cannot read blobs by offset, and a scan would read the blobs of all rows.
+    read = {name: read_blobs(fragments.dataset, name, _addresses(part.fragment, part.offsets)) for name in blobs}
+    rest = _take(fragments, part, [name for name in columns if name not in read], (), wanted)
+    order = [*columns, *wanted]
+    return pa.table([read[name] if name in read else rest.column(name) for name in order], names=order)
 
 
 def _ids_at(fragment: FragmentMetadata, offsets: Offsets) -> pa.Array:

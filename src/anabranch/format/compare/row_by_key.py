@@ -146,17 +146,14 @@ def _find(
     dataset = version_ref.open()
     schema = dataset.schema
     wanted = {name: _typed(schema, name, value) for name, value in key.items()}
-    filters = [_equality(schema.field(name), value) for name, value in wanted.items()]
-    known = " AND ".join(text for text in filters if text is not None) or None
     with version_ref.home.errors():
         # `get_fragments` makes an object for each of what may be thousands of fragments.
         named = None if within is None else map(dataset.get_fragment, sorted(within))
         fragments = None if named is None else [fragment for fragment in named if fragment is not None]
-        if None in filters:
-            known = _rows_equal_in_arrow(dataset, wanted, known, fragments)
+        filter_ = _filter_for(dataset, schema, wanted, fragments)
         # Without a limit, which takes Lance a tenth longer and saves nothing: one row is what there is.
         options = {"with_row_address": with_address, **(WITH_BYTES if version_ref.blob_columns else {})}
-        found = dataset.scanner(filter=known, fragments=fragments, **options).to_table()
+        found = dataset.scanner(filter=filter_, fragments=fragments, **options).to_table()
     if len(found) > 1:
         raise KeyConflictError(
             f"the table at {version_ref.home.uri!r} holds the key {dict(key)} more than once",
@@ -225,13 +222,17 @@ _LITERALS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Scalar], str 
 )
 
 
-def _rows_equal_in_arrow(
+def _filter_for(
     dataset: lance.LanceDataset,
+    schema: pa.Schema,
     wanted: Mapping[str, pa.Scalar],
-    known: str | None,
     fragments: list[lance.LanceFragment] | None,
-) -> str:
-    """Return a filter for values without an exact literal in Lance: read the key columns and compare them."""
+) -> str | None:
+    """Return a filter for a key. For values without an exact literal in Lance, read the key columns and compare."""
+    filters = [_equality(schema.field(name), value) for name, value in wanted.items()]
+    known = " AND ".join(text for text in filters if text is not None) or None
+    if None not in filters:
+        return known
     row_ids: list[int] = []
     scan = dataset.scanner(columns=list(wanted), filter=known, fragments=fragments, with_row_id=True)
     for batch in scan.to_batches():

@@ -69,7 +69,14 @@ def offsets_in(home: Home, dataset: lance.LanceDataset, fragment: lance.LanceFra
     name = file.path(fragment.fragment_id).rpartition("/")[2]
     bases = {base.id: base for base in bases_of(dataset)}
     uri = resolve_path(name, FileKind.DELETION, file.base_id, bases=bases, dataset_root=home.uri)
-    offsets = read_deletion_file(_get(home, uri), name=name)
+    store, path = open_parent(uri, home.storage_options)
+    try:
+        data = store.get(path)
+    except ObjectNotFoundError:
+        raise DamagedFileError(
+            f"the deletion file {uri!r} is missing", hint="restore it from a backup, or run doctor on the dataset"
+        ) from None
+    offsets = read_deletion_file(data, name=name)
     # A truncated file may be valid. Without this check, deleted rows would reappear without an error.
     if file.num_deleted_rows not in (None, len(offsets)):
         raise _damaged(uri, f"it holds {len(offsets)} offsets, and its manifest records {file.num_deleted_rows}")
@@ -89,16 +96,6 @@ def write_deletion_file(home: Home, read_version: int, fragment_id: int, offsets
     home.store().put(f"{home.folder}/_deletions/{name}".lstrip("/"), bitmap.serialize(), durable=False)
     _OFFSETS.keep((home, number), offsets, weight=len(offsets))
     return DeletionFile(read_version, number, "bitmap", len(offsets), None)
-
-
-def _get(home: Home, uri: str) -> bytes:
-    store, name = open_parent(uri, home.storage_options)
-    try:
-        return store.get(name)
-    except ObjectNotFoundError:
-        raise DamagedFileError(
-            f"the deletion file {uri!r} is missing", hint="restore it from a backup, or run doctor on the dataset"
-        ) from None
 
 
 def _read_arrow(data: bytes, name: str) -> Offsets:

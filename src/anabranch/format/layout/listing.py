@@ -304,6 +304,11 @@ ALL_MANIFESTS = MANIFESTS | {LayoutKind.PENDING_MANIFEST}
 VersionKey = tuple[str | None, int]
 
 
+def version_order(key: VersionKey) -> tuple[str, int]:
+    """Return what to sort versions by: first by branch, main before the others, then by number."""
+    return key[0] or "", key[1]
+
+
 def manifests_of(files: Layout) -> dict[VersionKey, LayoutFile]:
     """The manifest of every version, staged versions and trees without a branch included."""
     found = [file for file in files.files if file.kind in MANIFESTS]

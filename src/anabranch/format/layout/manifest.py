@@ -11,7 +11,7 @@ top of a Restore, so a writer that planned on what was changed here fails and re
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from uuid import UUID, uuid4
@@ -271,9 +271,7 @@ def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
     if not removed:
         return data
     # A file in the removed base would have no address left, and readers would look for it below the root.
-    fragments = (messages.Fragment.parse(fragment, called(name)) for fragment in message.fragments)
-    files = chain(*map(_files_of, fragments), _parsed_indices(data, message, name))
-    if any(file.HasField("base_id") and file.base_id in removed for file in files):
+    if _has_files_in(removed, data, message, name):
         raise ConflictError(
             f"the newest version, {message.version}, has files in {path!r}",
             hint="another writer put them there: move them and try again",
@@ -284,6 +282,12 @@ def without_base(data: bytes, path: str, *, name: str = "manifest") -> bytes:
     if not kept:
         _clear_flags(message)
     return with_message(data, message, name=name)
+
+
+def _has_files_in(bases: Collection[int], data: bytes, message: messages.Manifest, name: str) -> bool:
+    fragments = (messages.Fragment.parse(fragment, called(name)) for fragment in message.fragments)
+    files = chain(*map(_files_of, fragments), _parsed_indices(data, message, name))
+    return any(file.HasField("base_id") and file.base_id in bases for file in files)
 
 
 def _parsed_indices(data: bytes, message: messages.Manifest, name: str) -> list[messages.Index]:

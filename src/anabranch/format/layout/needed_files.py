@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from uuid import UUID
 
 from anabranch.errors import BaseNotFoundError, InvalidPathError, ObjectNotFoundError, UnsupportedFormatError
@@ -250,7 +251,7 @@ def files_of_fragment(description: bytes) -> tuple[FileMention, ...]:
         raise _unknown_field("fragment", unknown)
     number, rows = fragment.id, fragment.physical_rows
     found: list[FileMention] = []
-    for file in (*fragment.files, *(overlay.data_file for overlay in fragment.overlays)):
+    for file in (*fragment.files, *map(attrgetter("data_file"), fragment.overlays)):
         base_id = file.base_id if file.HasField("base_id") else None
         # A size of 0 means that it is not recorded.
         found.append(FileMention(FileKind.DATA, file.path, base_id, file.file_size_bytes or None, number, rows))

@@ -37,7 +37,7 @@ class ChangedRows:
     """Fragments that lost rows, the ids of those that lost all rows, and new ones.
 
     The first rows of a written fragment may have ids, which the fragment records; the others are new and get ids here.
-    `is_append` states that the written rows may be appended again to another version, whatever rows that one has.
+    `is_append` states that rows are only written, and may be appended again to another version, whatever rows it has.
     `updated_fields` are given if every row that was cut is written again with the same values in all other fields.
     """
 
@@ -69,24 +69,18 @@ def staged_manifest(
     message.timestamp.seconds, message.timestamp.nanos = divmod(time.time_ns(), 1_000_000_000)
     message.transaction_file = f"{read_version}-{uuid}.txn"
     message.transaction_section = 0
-    cut = {one.id: _with_deletions(base.fragments[one.id], one) for one in change.cut}
-    if cut:
-        message.reader_feature_flags |= _HAS_DELETIONS
-        message.writer_feature_flags |= _HAS_DELETIONS
     described, new = _new_fragments(base, change.written, message, read_version)
+    fragments = {**base.fragments, **new}
     transaction = messages.Transaction(read_version=read_version, uuid=uuid)
     if change.is_append:
         transaction.append.CopyFrom(messages.Append(fragments=described))
     else:
-        update = messages.Update(
-            removed_fragment_ids=change.removed, updated_fragments=cut.values(), new_fragments=described
-        )
+        update = _cut_fragments(fragments, change, message)
+        update.new_fragments.extend(described)
         transaction.update.CopyFrom(update)
     if change.updated_fields:
         updated = " ".join(map(str, change.updated_fields))
         transaction.properties.append(messages.Property(key=UPDATED_FIELDS, value=updated))
-    removed = set(change.removed)
-    fragments = {key: value for key, value in {**base.fragments, **cut, **new}.items() if key not in removed}
     last_id = max(base.last_fragment_id, *fragments, -1)
     if last_id >= 0:
         message.max_fragment_id = last_id
@@ -94,6 +88,18 @@ def staged_manifest(
     # Omit the transaction of the base: otherwise manifests would grow with each step.
     prefix = struct.pack("<I", len(inline)) + inline
     return replace(base, message=message, fragments=fragments, prefix=prefix, last_fragment_id=last_id)
+
+
+def _cut_fragments(fragments: dict[int, bytes], change: ChangedRows, message: messages.Manifest) -> messages.Update:
+    """Cut and remove fragments of a manifest, and return the Update that records this."""
+    cut = {one.id: _with_deletions(fragments[one.id], one) for one in change.cut}
+    if cut:
+        message.reader_feature_flags |= _HAS_DELETIONS
+        message.writer_feature_flags |= _HAS_DELETIONS
+    fragments.update(cut)
+    for number in change.removed:
+        fragments.pop(number, None)
+    return messages.Update(removed_fragment_ids=change.removed, updated_fragments=cut.values())
 
 
 def _new_fragments(
@@ -182,7 +188,13 @@ def settled_manifest(
     `base` is the staged version that `before` shows, or `before` itself. `is_clean` states that the row versions of
     `before` are ordinary ones already, as those of every version that was settled like this are.
     """
-    fragments, changed = _settled_fragments(before, base, staged, is_clean=is_clean)
+    # A version that Lance restored from a staged one has staged row versions. They must not be copied into this one.
+    old = before.fragments if is_clean else clamped_all(before.fragments, {}, before.message.version)
+    known = old if base is before else base.fragments
+    basis = Basis(next_row_id=before.message.next_row_id, number=before.message.version + 1)
+    fragments, found = _settled_all(old, known, staged.fragments, basis)
+    # Otherwise every fragment may have got other row versions.
+    changed = sorted(found) if is_clean else list(fragments)
     transaction = messages.Transaction(
         read_version=before.message.version,
         uuid=uuid,
@@ -272,18 +284,14 @@ def _set_operation(
     such a writer, and those that change rows, try again; appends pass it.
     """
     old = before.fragments
-    update = messages.Update(
-        removed_fragment_ids=sorted(old.keys() - fragments.keys()),
-        updated_fragments=[fragments[key] for key in changed if key in old and fragments[key] != old[key]],
-        new_fragments=[fragments[key] for key in changed if key not in old],
-    )
+    update = messages.Update(removed_fragment_ids=sorted(old.keys() - fragments.keys()))
+    for key in changed:
+        if key not in old:
+            update.new_fragments.append(fragments[key])
+        elif fragments[key] != old[key]:
+            update.updated_fragments.append(fragments[key])
     if update == messages.Update() and set(before.indices) != set(staged.indices):
-        transaction.create_index.CopyFrom(
-            messages.CreateIndex(
-                new_indices=[index for index in staged.indices if index not in before.indices],
-                removed_indices=[index for index in before.indices if index not in staged.indices],
-            )
-        )
+        transaction.create_index.CopyFrom(_index_change(before, staged))
     elif before.indices != staged.indices and _index_ids(before) != _index_ids(staged):
         group = messages.RewriteGroup(old_fragments=old.values(), new_fragments=fragments.values())
         transaction.rewrite.groups.append(group)
@@ -291,35 +299,33 @@ def _set_operation(
         transaction.update.CopyFrom(update)
 
 
+def _index_change(before: ManifestParts, staged: ManifestParts) -> messages.CreateIndex:
+    return messages.CreateIndex(
+        new_indices=[index for index in staged.indices if index not in before.indices],
+        removed_indices=[index for index in before.indices if index not in staged.indices],
+    )
+
+
 def _index_ids(parts: ManifestParts) -> set[bytes]:
     """Return the ids of the indices. An index whose covered fragments changed keeps its id."""
     return {messages.Index.parse(index, "index").uuid.uuid for index in parts.indices}
 
 
-def _settled_fragments(
-    before: ManifestParts, base: ManifestParts, staged: ManifestParts, *, is_clean: bool
-) -> tuple[dict[int, bytes], list[int]]:
-    """Return the staged fragments with the row versions that plain readers expect, and the ids of the changed ones.
+def _settled_all(old: Fragments, known: Fragments, new: Fragments, basis: Basis) -> tuple[dict[int, bytes], set[int]]:
+    """Return new fragments with the row versions that plain readers expect, and the ids of the changed ones.
 
-    All others are those of the base and of the version before.
+    All others are those of the version before (`old`) and of the base (`known`).
     """
-    new = staged.fragments
-    # A version that Lance restored from a staged one has staged row versions. They must not be copied into this one.
-    old = before.fragments if is_clean else clamped_all(before.fragments, {}, before.message.version)
-    known = old if base is before else base.fragments
     # Most fragments are those of the version before. They are found by one comparison of all, and not parsed again.
-    changed = list(new)
-    if is_clean:
-        changed = sorted({key for key, _ in new.items() - known.items()} | (new.keys() - old.keys()))
+    changed = {key for key, _ in new.items() - known.items()}
     # A row that moved to a new fragment has left an old one, so only fragments that changed are searched.
-    left = sorted((known.keys() - new.keys()) | {key for key in changed if key in known and new[key] != known[key]})
-    rows = [old[key] for key in left if key in old], [known[key] for key in left]
-    basis = Basis(next_row_id=before.message.next_row_id, number=before.message.version + 1)
+    left = known.keys() - (new.keys() - changed)
+    rows = [old[key] for key in sorted(left & old.keys())], [known[key] for key in sorted(left)]
     settled = {key: old.get(key, description) for key, description in new.items()}
+    changed |= new.keys() - old.keys()
     for key in changed:
-        if key not in old or new[key] != known.get(key):
-            appended = None if key in old else _settled_new(new[key], basis)
-            settled[key] = appended or settled_fragment(new[key], old.get(key), known.get(key), basis, rows)
+        appended = None if key in old else _settled_new(new[key], basis)
+        settled[key] = appended or settled_fragment(new[key], old.get(key), known.get(key), basis, rows)
     return settled, changed
 
 

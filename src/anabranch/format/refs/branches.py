@@ -127,8 +127,7 @@ def read_parent(source: Home) -> bytes:
         data = source.store().get(path)
     except (InvalidPathError, ObjectNotFoundError):
         raise no_branch(source, source.branch) from None
-    problem = ref_problem(data, RefKind.BRANCH)
-    if problem is not None:
+    if (problem := ref_problem(data, RefKind.BRANCH)) is not None:
         raise DamagedFileError(
             f"Lance cannot read the metadata of branch {source.branch!r} in {path!r}: {problem}",
             hint="run doctor with repair on the dataset",
@@ -191,7 +190,7 @@ def _refuse_taken(root: Home, name: str, at: lance.LanceDataset, origin: Origin)
     _refuse_neighbours(root, name)
     folder = branch_folder(name)
     paths = [info.path for info in root.store().list(folder)]
-    manifests = [path for path in paths if manifest_of_path(path) or pending_manifest_of_path(path)]
+    manifests = list(filter(_is_any_manifest, paths))
     # A tree with anything else is what is left of a branch that had rows of its own.
     if all(path.startswith((f"{folder}/_versions/", f"{folder}/_transactions/")) for path in paths):
         if not manifests:
@@ -202,6 +201,10 @@ def _refuse_taken(root: Home, name: str, at: lance.LanceDataset, origin: Origin)
         f"dataset {root.root!r} holds files of an unfinished branch {name!r}",
         hint="run doctor with repair, or choose another name",
     )
+
+
+def _is_any_manifest(path: str) -> bool:
+    return manifest_of_path(path) is not None or pending_manifest_of_path(path) is not None
 
 
 def _is_fork(home: Home, at: lance.LanceDataset, origin: Origin) -> bool:

@@ -328,6 +328,14 @@ def set_tag_metadata(
 
 
 def _changed(before: Mapping[str, str], metadata: Any, unset: Iterable[str], *, replace: bool) -> dict[str, str]:
+    _check_metadata(metadata)
+    # A string is iterable as well: each of its characters would be a key.
+    removed = [unset] if isinstance(unset, str) else list(unset)
+    kept = {} if replace else {key: value for key, value in before.items() if key not in removed}
+    return {**kept, **metadata}
+
+
+def _check_metadata(metadata: Any) -> None:
     if not isinstance(metadata, Mapping):
         raise InvalidInputError(f"metadata must be a mapping, got {metadata!r}", hint="give {'key': 'value'}")
     for key, value in metadata.items():
@@ -337,10 +345,6 @@ def _changed(before: Mapping[str, str], metadata: Any, unset: Iterable[str], *, 
             raise InvalidInputError(
                 f"metadata key {key!r} is not usable", hint=f"give a key that does not start with {_RESERVED!r}"
             )
-    # A string is iterable as well: each of its characters would be a key.
-    removed = [unset] if isinstance(unset, str) else list(unset)
-    kept = {} if replace else {key: value for key, value in before.items() if key not in removed}
-    return {**kept, **metadata}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
