@@ -44,7 +44,7 @@ from anabranch.format.clone.holds import (
 )
 from anabranch.format.home import Home, VersionRef
 from anabranch.format.layout.fragment_rows import offsets_in
-from anabranch.format.layout.listing import manifest_path
+from anabranch.format.layout.listing import manifest_of_path, manifest_path
 from anabranch.format.layout.manifest import BasePath, read_manifest, with_base_paths, without_base_paths
 from anabranch.format.layout.needed_files import FileKind, NeededFile, files_of_version
 from anabranch.format.refs.refs import get_branch, get_tag
@@ -148,7 +148,7 @@ def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_
         kept = VersionRef(home=root.on(hold.kept_branch), version=hold.kept_version)
         draft = draft_clone(kept, name=hold.name, tag=tag, is_deep=is_deep)
         _publish(root, target, draft)
-        _try_to_read(target)
+        _try_to_read(target, draft.version)
     # Also for a keyboard interrupt: the target would remain as half a dataset.
     except BaseException:
         # If this fails, too, the hold stays: it does no harm, and it is listed.
@@ -159,9 +159,10 @@ def _make(source: Home, target: Home, ref: CloneRef | None, *, hold_id: str, is_
     return hold
 
 
-def _try_to_read(target: Home) -> None:
+def _try_to_read(target: Home, version: int) -> None:
     """Check that the clone's storage options reach the source."""
-    opened = target.open()
+    # Another clone that is rolled back at this moment can disturb Lance while it looks for the newest version.
+    opened = target.open(version)
     with target.errors():
         opened.scanner(columns=opened.schema.names[:1], limit=1).to_table()
 
@@ -172,6 +173,10 @@ class Draft:
 
     files: Mapping[str, bytes]
     copies: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        return next(name.version for name in map(manifest_of_path, self.files) if name is not None)
 
 
 def draft_clone(source: VersionRef, *, name: str, is_deep: bool, tag: str | None = None) -> Draft:
@@ -197,8 +202,8 @@ def draft_clone(source: VersionRef, *, name: str, is_deep: bool, tag: str | None
 def put_clone(source: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None]) -> VersionRef:
     """Make a clone from its draft. `on_copied` is called after each file, by several threads."""
     _publish(source.on(None), target, draft, on_copied=on_copied)
-    _try_to_read(target)
-    return VersionRef(home=target, version=target.head_version())
+    _try_to_read(target, draft.version)
+    return VersionRef(home=target, version=draft.version)
 
 
 def _named(manifest: bytes, cloned: str, tag: str | None, spare_name: str) -> bytes:
