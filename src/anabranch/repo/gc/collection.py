@@ -33,7 +33,7 @@ from anabranch.repo.gc.sweep_and_purge import (
 )
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig, store_microseconds
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, RunPhase
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry, RunPhase
 from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.refs.branches import delete_branch, refuse_in_use
 from anabranch.repo.refs.protection import refuse_protected
@@ -50,18 +50,12 @@ T = TypeVar("T")
 
 
 def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[str, ...]:
-    """Delete the branches whose expiry time has passed by the store's clock, and return their names.
+    """Delete the branches whose expiry time has passed, and return their names.
 
     Branches that are protected or in use stay. A dry run only checks them.
     """
-    now = store_microseconds(repo_store.config)
+    waiting = _list_expired_branches(repo_store)
     deleted: set[BranchName] = set()
-    waiting = []
-    for entry in repo_store.heads.list():
-        expires_at = entry.state.expires_at
-        # main never expires, even if its entry has a time.
-        if expires_at is not None and expires_at <= now and not entry.state.is_deleted and str(entry.branch) != MAIN:
-            waiting.append(entry)
     # A branch can be deleted only after the branches that were made from it, so repeat until no more can be deleted.
     has_deleted = True
     while has_deleted:
@@ -79,6 +73,18 @@ def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[s
             deleted.add(entry.branch)
             has_deleted = True
     return tuple(sorted(map(str, deleted)))
+
+
+def _list_expired_branches(repo_store: RepoStore) -> list[LogEntry]:
+    """Return the branches whose expiry time has passed by the store's clock."""
+    now = store_microseconds(repo_store.config)
+    expired = []
+    for entry in repo_store.heads.list():
+        expires_at = entry.state.expires_at
+        # main never expires, even if its entry has a time.
+        if expires_at is not None and expires_at <= now and not entry.state.is_deleted and str(entry.branch) != MAIN:
+            expired.append(entry)
+    return expired
 
 
 def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime, dry_run: bool) -> tuple[str, ...]:

@@ -294,9 +294,8 @@ def _purge_table(repo_store: RepoStore, tombstone: LogEntry, dataset: str, homes
         dead = tuple(file for file in reach.dead if is_whole_dataset or files.is_own(file.path))
         for wave in iter_waves(files.folder, replace(reach, dead=dead)):
             delete_wave(config.store, wave)
-        for info in files.leftovers:
-            if files.is_own(info.path.removeprefix(f"{files.folder}/")):
-                config.store.delete(info.path)
+        for path in files.list_own_leftovers():
+            config.store.delete(path)
         root.forget()
     return sum(file.size for file in dead)
 
@@ -343,6 +342,10 @@ class _DatasetFiles:
     def is_own(self, path: str) -> bool:
         """Return whether a file is in a home of the purged branch, or is the ref of one."""
         return _home_of(self.branch, path) in self.homes
+
+    def list_own_leftovers(self) -> list[str]:
+        """Return the paths of the leftovers in homes of the purged branch."""
+        return [info.path for info in self.leftovers if self.is_own(info.path.removeprefix(f"{self.folder}/"))]
 
     def is_dataset_of_branch(self) -> bool:
         """Return whether the dataset was created on this branch, and no other writer is creating a table in it."""
