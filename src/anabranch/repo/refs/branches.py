@@ -12,7 +12,7 @@ from anabranch.errors import (
     BranchNotFoundError,
     InvalidInputError,
 )
-from anabranch.ids import MAIN, BranchName, Ref, TagName
+from anabranch.ids import MAIN, BranchName, Ref, TableKey, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import BranchEvent, BranchMode, LogEntry, Parent, TableEntry
@@ -304,6 +304,20 @@ class TableDrift:
     forked_version: int | None
     main_version: int | None
 
+    @classmethod
+    def of(
+        cls, key: TableKey, forked: tuple[str | None, int] | None, mine: TableEntry | None, main: TableEntry | None
+    ) -> "TableDrift":
+        """Compare the state of main that a branch forked a table from with the present one. `mine` is the branch's."""
+        return cls(
+            table=str(key),
+            has_drifted=forked != (None if main is None else (main.home, main.version)),
+            branch_rows=None if mine is None else mine.rows,
+            main_rows=None if main is None else main.rows,
+            forked_version=None if forked is None else forked[1],
+            main_version=None if main is None else main.version,
+        )
+
 
 def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift, ...]:
     """Compare each table changed on a branch with the current state of main."""
@@ -314,19 +328,7 @@ def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift,
     main = CommitTables(repo_store.commits.full_map, repo_store.heads.get(BranchName(MAIN)).head)
     keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if _has_written(entry, ours[key].home))
     forks = {key: _forked_from(repo_store, entry, ours[key]) for key in keys if key in ours}
-    drifts = []
-    for key in sorted(keys):
-        mine, current, forked = ours.get(key), main.get(key), forks.get(key)
-        drift = TableDrift(
-            table=str(key),
-            has_drifted=forked != (None if current is None else (current.home, current.version)),
-            branch_rows=None if mine is None else mine.rows,
-            main_rows=None if current is None else current.rows,
-            forked_version=None if forked is None else forked[1],
-            main_version=None if current is None else current.version,
-        )
-        drifts.append(drift)
-    return tuple(drifts)
+    return tuple(TableDrift.of(key, forks.get(key), ours.get(key), main.get(key)) for key in sorted(keys))
 
 
 def _forked_from(repo_store: RepoStore, entry: LogEntry, ours: TableEntry) -> tuple[str | None, int] | None:

@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,7 +14,6 @@ from anabranch.errors import (
     BranchNotFoundError,
     CommitNotFoundError,
     InvalidInputError,
-    NotFoundError,
     VersionNotFoundError,
 )
 from anabranch.hints import suggest
@@ -93,12 +93,8 @@ def resolve(ref: Ref, repo_store: RepoStore) -> Resolved:
 
 def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
     """A full commit id is one request; anything else is a branch first, then a tag."""
-    try:
+    with suppress(InvalidInputError):
         return Resolved.of_commit(repo_store.commits.get(CommitId.parse(name).value))
-    except NotFoundError:
-        raise
-    except InvalidInputError:
-        pass
     branch = BranchName.parse(name)
     entry = repo_store.heads.find(branch)
     # A deleted branch may share its name with a tag or a prefix, so that it is reported only if nothing else matches.
@@ -111,12 +107,16 @@ def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
         return Resolved.of_commit(record)
     if entry is not None:
         repo_store.heads.get(branch)  # raises, because the branch is deleted
+    raise _unknown_ref(name, repo_store)
+
+
+def _unknown_ref(name: str, repo_store: RepoStore) -> BranchNotFoundError:
     similar = [*repo_store.heads.names.list_similar(name), *list_similar_tags(repo_store, name)]
     lists = "see `branch_list()`, `tag_list()` and `list_commits()`"
     hint = suggest(name, similar, hint_for_ref(name, otherwise=lists))
     if name == "HEAD":
         hint = "write the name of a branch, such as main or main~1; without a ref, the current branch counts"
-    raise BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
+    return BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
 
 
 def _by_prefix(prefix: str, repo_store: RepoStore) -> CommitRecord | None:
@@ -207,11 +207,7 @@ def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
         raise BranchNotFoundError(
             f"there is no branch '{ref.name}'", hint=repo_store.heads.names.hint_for(BranchName(ref.name))
         )
-    number = _number_at(repo_store, head, 0, wanted)
-    entry = repo_store.heads.get_numbered(head.branch, number) if number > 0 else None
-    # Before a rename, the branch is found by its former names, unless another branch had this name at that time.
-    if number < head.state.created_as and (entry is None or entry.state.is_deleted):
-        entry = _find_former(repo_store, head, wanted) or entry
+    entry = _find_entry_at(repo_store, head, wanted)
     if entry is None:
         raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
     if (now := entry.state.renamed_to) is not None:
@@ -220,6 +216,15 @@ def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
         )
     if entry.state.is_deleted:
         raise BranchNotFoundError(f"branch '{ref.name}' was deleted at {ref.at}", hint="give another time")
+    return entry
+
+
+def _find_entry_at(repo_store: RepoStore, head: LogEntry, wanted: int) -> LogEntry | None:
+    number = _number_at(repo_store, head, 0, wanted)
+    entry = repo_store.heads.get_numbered(head.branch, number) if number > 0 else None
+    # Before a rename, the branch is found by its former names, unless another branch had this name at that time.
+    if number < head.state.created_as and (entry is None or entry.state.is_deleted):
+        return _find_former(repo_store, head, wanted) or entry
     return entry
 
 
