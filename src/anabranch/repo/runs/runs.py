@@ -190,17 +190,10 @@ def list_runs(repo_store: RepoStore, page: NamePage = ALL, *, target: BranchName
 
 def describe_run(repo_store: RepoStore, entry: LogEntry, list_alive: ListAlive | None = None) -> RunInfo:
     """Return the current state of a run."""
-    run, run_id, state = run_state(entry), entry.branch.run_id or "", entry.state
-    phase, commit_id = run.phase, run.commit_id
-    if phase not in _OVER:
-        is_held = run_id in (list_alive or repo_store.config.leases.list_alive)(run.target)
-        # A process that died after its commit has not recorded it in the run. A run that is alive and `running` has no
-        # publisher, so that the usual case needs no search.
-        commit = None if is_held and phase is RunPhase.RUNNING else find_published(repo_store, entry)
-        commit_id = None if commit is None else commit.graph_commit_id
-        phase = RunPhase.PUBLISHED if commit is not None else RunPhase.RUNNING if is_held else RunPhase.EXPIRED
+    run, state = run_state(entry), entry.state
+    phase, commit_id = _find_outcome(repo_store, entry, list_alive or repo_store.config.leases.list_alive)
     return RunInfo(
-        id=run_id,
+        id=entry.branch.run_id or "",
         target=str(run.target),
         state=phase,
         message=state.description,
@@ -213,6 +206,20 @@ def describe_run(repo_store: RepoStore, entry: LogEntry, list_alive: ListAlive |
         error=run.error,
         checks=run.outcomes or _outcomes_of(state.checks, phase),
     )
+
+
+def _find_outcome(repo_store: RepoStore, entry: LogEntry, list_alive: ListAlive) -> tuple[RunPhase, str | None]:
+    """Return the phase of a run as it is now, and the commit that it was published as."""
+    run = run_state(entry)
+    if run.phase in _OVER:
+        return run.phase, run.commit_id
+    is_held = entry.branch.run_id in list_alive(run.target)
+    # A process that died after its commit has not recorded it in the run. A run that is alive and `running` has no
+    # publisher, so that the usual case needs no search.
+    commit = None if is_held and run.phase is RunPhase.RUNNING else find_published(repo_store, entry)
+    if commit is not None:
+        return RunPhase.PUBLISHED, commit.graph_commit_id
+    return RunPhase.RUNNING if is_held else RunPhase.EXPIRED, None
 
 
 def _outcomes_of(checks: Sequence[tuple[str, str]], phase: RunPhase) -> tuple[CheckOutcome, ...]:
