@@ -333,10 +333,7 @@ def relocate_repository(
     clone_log.follow_source(config, lambda path: moved_path(path, moved))
     if mark.root != config.root:
         moved[mark.root] = config.root
-    # Also the history tables, and the tables that no commit names: homes of deleted branches and old versions must read
-    # the new location, too.
-    datasets = [*(f"{TABLES}/{dataset}" for dataset in config.list_datasets()), *config.store.list_folders()]
-    datasets, reports = sorted(path for path in datasets if path.endswith(".lance")), []
+    datasets, reports = _list_lance_folders(config), []
     for report in iter_in_parallel(lambda path: relocate_with(config.home_at(path), moved), datasets):
         reports.append(report)
         progress(len(reports), len(datasets))
@@ -357,6 +354,15 @@ def relocate_repository(
         _repair_hints(config)
         creation.replace_mark(config, replace(mark, root=config.root))
     return relocation
+
+
+def _list_lance_folders(config: RepoConfig) -> list[str]:
+    """Return the folders of the history tables and of all tables, also of those that no commit names.
+
+    Homes of deleted branches and old versions must read the new location, too.
+    """
+    tables = [f"{TABLES}/{dataset}" for dataset in config.list_datasets()]
+    return sorted(path for path in (*tables, *config.store.list_folders()) if path.endswith(".lance"))
 
 
 def _checked(mapping: Mapping[str, str]) -> dict[str, str]:
