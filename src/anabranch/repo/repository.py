@@ -422,18 +422,13 @@ class Repository:
         >>> repo.graph(limit=1).branches[repo.head_commit_id_for_branch("main")]
         ['main']
         """
-        from anabranch.repo.history.commit_graph import draw_commits
+        from anabranch.repo.history.commit_graph import draw_commits, select_commits
 
         tips = self._repo_store.heads.list_tips()
         walked = [tip.origin for tip in tips] if ref is None else [self._resolve(ref).record.origin]
         key = None if table is None else str(TableKey.parse(table))
-        commits = (
-            commit
-            for commit in Ancestry(self._repo_store).iter_newest_first(walked)
-            if (key is None or key in commit.tables) and (actor is None or actor == commit.actor_id)
-        )
         return draw_commits(
-            commits,
+            select_commits(Ancestry(self._repo_store).iter_newest_first(walked), table=key, actor=actor),
             branches=((tip.origin.commit.graph_commit_id, str(tip.branch)) for tip in tips),
             tags=((tag.commit_id, tag.name) for tag in tags.list_tags(self._repo_store)),
             offset=checked_limit(offset, "commits", name="offset") or 0,
@@ -1799,10 +1794,7 @@ class Repository:
         from anabranch.repo.merge.replay import plan_replay, replay
 
         request = replace(
-            request,
-            metadata=checked_metadata(metadata),
-            expected_head=expected_head,
-            inspect=self._inspecting(checks),
+            request, metadata=checked_metadata(metadata), expected_head=expected_head, inspect=self._inspecting(checks)
         )
         with self._holding(*(request.commits if isinstance(request, Pick) else [request.onto])) as repo_store:
             if dry_run:
@@ -1872,12 +1864,7 @@ class Repository:
         from anabranch.repo.merge.conflict_resolution import parse_resolution
 
         resolution = parse_resolution(strategy, resolvers, resolutions, kept=None if kept is None else kept.read)
-        return Combiner(
-            config=self._config,
-            branch=branch,
-            comparer=self._comparer(engine),
-            resolution=resolution,
-        )
+        return Combiner(config=self._config, branch=branch, comparer=self._comparer(engine), resolution=resolution)
 
     def _inspecting(self, checks: Checks) -> "Inspect | None":
         named = checked_checks(checks)

@@ -11,13 +11,7 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import TypeVar
 
-from anabranch.errors import (
-    BranchInUseError,
-    BranchProtectedError,
-    BusyError,
-    InvalidInputError,
-    RunEndedError,
-)
+from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, InvalidInputError, RunEndedError
 from anabranch.format.arguments import unknown_table
 from anabranch.format.bases import usage_by_reason
 from anabranch.format.dead_files import Wanted, find_reach

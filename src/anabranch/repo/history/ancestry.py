@@ -228,8 +228,12 @@ class Ancestry:
         tips = self._table_tip(ours, names[0] or key), self._table_tip(theirs, names[1] or key)
         if not is_plain or tips != (self._tip(ours), self._tip(theirs)):
             bases, _ = self._search(*tips, lambda origin: self._iter_table_parents(origin, key))
+        return self._lowest_states(bases, key)
+
+    def _lowest_states(self, commits: Iterable[GraphCommit], key: TableKey) -> tuple[TableBase, ...]:
+        """Return the states of a table at common ancestors, without those that another one includes."""
         kept: list[TableBase] = []
-        for commit in bases:
+        for commit in commits:
             base = TableBase(commit=commit, entry=self._entry(commit.graph_commit_id, key))
             # Two commits may hold the same state. As two bases, the caller would merge the state with itself.
             if all(not is_same_state(base.entry, other.entry) for other in kept):
@@ -326,13 +330,17 @@ class Ancestry:
             yield parent if self._owns(self._get(parent).commit, key) else main
         elif not self._owns(commit, key):
             yield main
-        elif is_named and key not in self._state(commit, entries_before=1).own:
-            # The commit is the first one of the branch that changed the table: until then it was main's.
-            yield from (self._forked_at(commit, main, key), *merged)
         else:
-            # The parent had changed the table, too. Remember it, so that its log entry need not be read.
-            self._owned.add((parent, key))
-            yield from (parent, *merged)
+            yield from (self._parent_of_own(commit, main, parent, key), *merged)
+
+    def _parent_of_own(self, commit: GraphCommit, main: str, parent: str, key: TableKey) -> str:
+        """Return the commit before this one in the history of a table that its live branch has changed."""
+        if str(key) in commit.tables and key not in self._state(commit, entries_before=1).own:
+            # The commit is the first one of the branch that changed the table: until then it was main's.
+            return self._forked_at(commit, main, key)
+        # The parent had changed the table, too. Remember it, so that its log entry need not be read.
+        self._owned.add((parent, key))
+        return parent
 
     def _merged(self, origin: Origin, key: TableKey) -> tuple[str, ...]:
         merged = origin.commit.merged_parent_commit_id

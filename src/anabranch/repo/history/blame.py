@@ -91,12 +91,7 @@ class _Blame:
     """The rows of the newest state, and the commit of each cell as far as it is known."""
 
     def __init__(
-        self,
-        repo_store: RepoStore,
-        key: TableKey,
-        keys: pa.Table,
-        columns: Sequence[str] | None,
-        comparer: RowComparer,
+        self, repo_store: RepoStore, key: TableKey, keys: pa.Table, columns: Sequence[str] | None, comparer: RowComparer
     ) -> None:
         self._repo_store = repo_store
         self._key = key

@@ -118,10 +118,9 @@ def _iter_each_change(
     reader: _RowReader | None = None
     while batch := list(islice(changes, _BATCH_SIZE)):
         with collected_errors(repo_store.config, partial(_iter_commits, batch)):
-            states = (entry for change in batch for entry in (change.after, change.before) if entry is not None)
             # A commit may list a table that exists neither before nor after it: after a revert, a table that was
             # dropped on the live branch follows main again, where it was dropped, too.
-            newest = newest or next(states, None)
+            newest = newest or next(_iter_states(batch), None)
             if newest is not None:
                 reader = reader or _RowReader(repo_store.config, key, entity, newest=newest)
                 yield from reader.compare(batch)
@@ -133,6 +132,12 @@ def _iter_commits(changes: list[TableChange]) -> Iterator[str]:
     """Yield the ids of the commits that have the states before and after these changes."""
     for change in changes:
         yield from filter(None, (change.commit.graph_commit_id, change.commit.parent_commit_id))
+
+
+def _iter_states(changes: list[TableChange]) -> Iterator[TableEntry]:
+    """Yield the states of the table after and before each change."""
+    for change in changes:
+        yield from filter(None, (change.after, change.before))
 
 
 class _RowReader:
@@ -149,10 +154,9 @@ class _RowReader:
 
     def compare(self, changes: list[TableChange]) -> Iterator[EntityChange]:
         """Yield the changes of the table that changed the row."""
-        entries = [entry for change in changes for entry in (change.after, change.before) if entry is not None]
-        missing = {entry.state: entry for entry in entries if entry.state not in self._known}
+        needed = {entry.state: entry for entry in _iter_states(changes)}
+        missing = {state: entry for state, entry in needed.items() if state not in self._known}
         # Keep only the states that this batch needs: of the previous batch, that is at most the oldest one.
-        needed = {entry.state for entry in entries}
         self._known = {state: found for state, found in self._known.items() if state in needed}
         self._contents = dict(zip(missing, in_parallel(self._read_contents, missing.values()), strict=True))
         for change in changes:
@@ -253,9 +257,7 @@ def _renamed_row(change: TableChange, before: Sighting | None, after: Sighting |
     """Return the row before a change, with the names that its columns have after it."""
     if before is None or before.row is None:
         return None
-    names = {}
-    if after is not None and change.before and change.after and change.before.dataset == change.after.dataset:
-        names = find_renamed(before.contents, after.contents)
+    names = find_renamed(before.contents, after.contents) if after is not None and change.keeps_dataset else {}
     renamed: dict[object, Any] = {}
     for name, value in before.row.items():
         # A column whose name another one has now was dropped.

@@ -92,7 +92,7 @@ class _Tracer:
     def _is_origin(self, key: TableKey, change: TableChange) -> bool:
         """Record one change of a table. Return True if no older change is part of the state after it."""
         commit = change.commit
-        is_new = change.before is None or change.after is None or change.before.dataset != change.after.dataset
+        is_new = not change.keeps_dataset
         if commit.kind in _MAINTENANCE:
             return is_new
         if (source := self._find_source(key, change)) is not None:

@@ -1,6 +1,7 @@
 """The history of one table along the first parents of a commit, and which tables of two states are the same table."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -27,19 +28,27 @@ def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[
     found = {key: key for key, entry in before.items() if key in after and after[key].dataset == entry.dataset}
     if len(found) == len(before):
         return found
+    found |= _match_renamed(config, before, after, without=found.keys())
+    taken = set(found.values())
+    return found | {key: key for key in sorted(before.keys() - found.keys()) if key in after and key not in taken}
+
+
+def _match_renamed(
+    config: RepoConfig, before: TableMap, after: TableMap, *, without: AbstractSet[TableKey]
+) -> dict[TableKey, TableKey]:
+    """Return the tables that are in the same dataset under another name. `without` are keys that have a match."""
     others: dict[str, list[TableKey]] = {}
-    for key in sorted(after.keys() - found.keys()):
+    for key in sorted(after.keys() - without):
         others.setdefault(after[key].dataset, []).append(key)
-    missing = sorted(before.keys() - found.keys())
-    for key in missing:
+    found = {}
+    for key in sorted(before.keys() - without):
         candidates = others.get(before[key].dataset, [])
         # Tables of one name that were created on two branches share a folder, and are still different tables.
         other = next((one for one in candidates if _is_same_table(config, key, before[key], one, after[one])), None)
         if other is not None:
             candidates.remove(other)
             found[key] = other
-    taken = set(found.values())
-    return found | {key: key for key in missing if key not in found and key in after and key not in taken}
+    return found
 
 
 def find_renames(repo_store: RepoStore, commit: GraphCommit) -> dict[TableKey, TableKey]:
@@ -63,13 +72,14 @@ def pair_tables(before: Snapshot, after: Snapshot) -> list[tuple[TableKey | None
 
 def with_other_names(keys: Iterable[TableKey], *states: Mapping[TableKey, TableEntry | None]) -> set[TableKey]:
     """Return keys, with all other keys that the tables of these keys have in the given states."""
-    found = set(keys)
-    while True:
-        datasets = {entry.dataset for state in states for key in found if (entry := state.get(key)) is not None}
-        others = {key for state in states for key, entry in state.items() if entry and entry.dataset in datasets}
-        if others <= found:
-            return found
+    tables = [(key, entry.dataset) for state in states for key, entry in state.items() if entry is not None]
+    found: set[TableKey] = set()
+    others = set(keys)
+    while not others <= found:
         found |= others
+        datasets = {dataset for key, dataset in tables if key in found}
+        others = {key for key, dataset in tables if dataset in datasets}
+    return found
 
 
 def _is_same_table(
@@ -126,6 +136,11 @@ class TableChange:
     commit: GraphCommit
     before: TableEntry | None
     after: TableEntry | None
+
+    @property
+    def keeps_dataset(self) -> bool:
+        """Whether the table exists before and after the commit, in the same dataset."""
+        return self.before is not None and self.after is not None and self.before.dataset == self.after.dataset
 
 
 def require_table(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry:

@@ -6,12 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 
 from anabranch.display import row_of, to_datetime
-from anabranch.errors import (
-    BranchExistsError,
-    BranchInUseError,
-    BranchNotFoundError,
-    InvalidInputError,
-)
+from anabranch.errors import BranchExistsError, BranchInUseError, BranchNotFoundError, InvalidInputError
 from anabranch.ids import MAIN, BranchName, Ref, TableKey, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import owns

@@ -10,12 +10,7 @@ from functools import partial
 from itertools import islice, takewhile
 
 from anabranch.display import to_microseconds
-from anabranch.errors import (
-    BranchNotFoundError,
-    CommitNotFoundError,
-    InvalidInputError,
-    VersionNotFoundError,
-)
+from anabranch.errors import BranchNotFoundError, CommitNotFoundError, InvalidInputError, VersionNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName, hint_for_ref
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
