@@ -400,11 +400,8 @@ class Repository:
         >>> [commit.message for commit in repo.iter_graph()]
         ['Tea', 'Load the shop', 'Begin the repository']
         """
-        if ref is None:
-            tips = [tip.origin for tip in self._repo_store.heads.list_tips()]
-        else:
-            tips = [self._resolve(ref).record.origin]
-        return Ancestry(self._repo_store).iter_newest_first(tips)
+        starts = self._repo_store.heads.list_tips() if ref is None else [self._resolve(ref).record]
+        return Ancestry(self._repo_store).iter_newest_first([start.origin for start in starts])
 
     def graph(
         self,
@@ -1459,9 +1456,7 @@ class Repository:
     def _rewriter(self, engine: str) -> "Rewriter | None":
         if engine not in ("local", "spark"):
             raise InvalidInputError(f"there is no engine {engine!r}", hint="use 'local' or 'spark'")
-        if engine == "local":
-            return None
-        return self._engines.load_rewriter()
+        return None if engine == "local" else self._engines.load_rewriter()
 
     def _forget_external_writes(self, key: TableKey) -> None:
         self.external_writes = tuple(write for write in self.external_writes if write.table != str(key))
@@ -1845,8 +1840,7 @@ class Repository:
         ids = [found for commit in commits for found in (commit.graph_commit_id, commit.parent_commit_id)]
         with self._config.leases.working(held=[found for found in ids if found is not None]) as lease:
             for commit in commits:
-                # After the lease names it: a collection marks first and reads the leases then, so that one of the two
-                # sees the other.
+                # After the lease names it: a collection marks first, then reads the leases, so one sees the other.
                 require_uncollected(self._config, commit.graph_commit_id)
             yield replace(self._repo_store, lease=lease)
 

@@ -257,8 +257,7 @@ class _Collection:
         """Return the retained commits and the newly collected ones, which are marked and recorded first.
 
         The logs are read again after the marks are written. A writer that makes an old commit reachable puts its ref
-        first and reads the mark afterwards, so one of the two always sees the other. A commit that became reachable
-        concurrently stays.
+        first, then reads the mark, so one of the two sees the other: a commit that became reachable then stays.
         """
         config = self.repo_store.config
         before = list_collected(config)
@@ -312,7 +311,6 @@ class _Collection:
         return freed, [f"{folder}/{path}" for path in reach.missing]
 
     def _delete(self, waves: Iterable[list[CollectedObject]]) -> list[CollectedObject]:
-        """Delete objects, one wave after the other, and return them."""
         objects: list[CollectedObject] = []
         for wave in waves:
             if not self.dry_run:

@@ -53,8 +53,7 @@ class FirstParents:
 class BranchLog:
     """The log of one branch name: its newest entry, all commits made on it, and the commits that it retains.
 
-    `written` is when the newest entry was put, None if it was put after the listing. `purged` are the commits of its
-    purged lifetimes.
+    `written` is when the newest entry was put, None if after the listing. `purged` are commits of purged lifetimes.
     """
 
     newest: LogEntry
@@ -272,8 +271,7 @@ class _Search:
             self._keep(HolderKind.WORK, work.held)
         self._keep_bases({entry.branch: entry for entry in (*heads, *recent)})
         for clone in Clones(self._repo_store.config).list():
-            # Keep the whole commit, even if the clone has only some of its tables: a commit is either readable or
-            # collected.
+            # Keep the whole commit, even if the clone has only some tables: a commit is either readable or collected.
             if clone.is_held:
                 self._keep(f"{HolderKind.CLONE} {clone.id}", [clone.commit_id])
         return Roots(
@@ -356,8 +354,7 @@ class _Search:
     def _find_kept_of_renamed(self, lifetime: Lifetime, times: Mapping[int, datetime]) -> set[str]:
         """Return the commits that a branch retains under its old name: none, unless it exists under another one.
 
-        The log of the new name retains the history of its heads. This adds the positions in the reflog before the
-        rename, which only the log of the old name has.
+        The log of the new name retains the history of its heads. This adds what only the reflog of the old name has.
         """
         last = lifetime.last
         if last.state.renamed_to is None:

@@ -59,8 +59,7 @@ class FileGroup:
 class Holding:
     """The files that a holder needs. `own` are needed by this holder alone, `shared` by other holders too.
 
-    The same files divided in another way: `head` are those of the newest state, `history` those that only older states
-    need.
+    The same files divided in another way: `head` are those of the newest state, `history` those of older states only.
     """
 
     own: Usage = field(default_factory=Usage)
@@ -312,7 +311,6 @@ def _kind_of(holder: str, living: Collection[str]) -> HolderKind:
 
 
 def _group_files(reach: Reach, needs: Needs) -> list[FileGroup]:
-    """Group the existing files of a dataset by their holders."""
     groups: dict[tuple[frozenset[str], ...], Usage] = defaultdict(Usage)
     for path, need in _find_users(reach, needs).items():
         holders = frozenset(need.tables), frozenset(need.keepers), frozenset(need.heads)
@@ -349,8 +347,7 @@ def _find_users(reach: Reach, needs: Needs) -> dict[str, Need]:
             add(files, needs[key])
         if key in reach.external:
             add(files, lance)
-    # Frozen here: files that only ordinary versions contain are counted once, for the holders of the home, not also
-    # for those of a staged version.
+    # Frozen here: files that only ordinary versions contain count once, for the holders of the home alone.
     assigned = frozenset(found)
     for key in reach.users.keys() - needs.keys() - reach.external:
         add(reach.users[key] - assigned, in_homes.get(key[0], all_needs))

@@ -36,8 +36,7 @@ def newest_first(nodes: "Mapping[str, GraphCommit]") -> "list[GraphCommit]":
         ordered.append(node)
         for parent in node.parents:
             children[parent] -= 1
-            # Only after all its children: by time alone, a parent would come before a child whose writer had a slow
-            # clock.
+            # Only after all its children: by time alone, a parent would precede a child of a writer with a slow clock.
             if not children[parent] and parent in nodes:
                 heappush(ready, (-nodes[parent].created_at, parent))
     return ordered
@@ -46,8 +45,7 @@ def newest_first(nodes: "Mapping[str, GraphCommit]") -> "list[GraphCommit]":
 def lay_out_lanes(nodes: "Iterable[GraphCommit]", *, start: int = 0) -> list[LaneRow]:
     """Return the rows of commits, which come newest first. A line whose commit does not come continues to the end.
 
-    The line of the first parent continues straight on. The rows before `start` determine the lanes, but are not
-    returned.
+    The line of the first parent continues straight on. Rows before `start` determine the lanes, but are not returned.
     """
     lanes, steps = _Lanes(), []
     for number, node in enumerate(nodes):
@@ -239,7 +237,6 @@ class CommitGraph:
         )
 
     def _pictures(self) -> "Iterator[tuple[GraphCommit, str]]":
-        """Yield each commit with the drawing of its lanes."""
         lanes = lane_count(self.rows)
         for commit, row in zip(self.commits, self.rows, strict=True):
             yield commit, draw_row(row, lanes=lanes, is_merge=commit.merged_parent_commit_id is not None)
@@ -248,11 +245,9 @@ class CommitGraph:
         return [*self.branches.get(commit_id, ()), *self.tags.get(commit_id, ())]
 
 
-def select_commits(
-    commits: "Iterable[GraphCommit]", *, table: str | None, actor: str | None
-) -> "Iterator[GraphCommit]":
+def select_commits(found: "Iterable[GraphCommit]", *, table: str | None, actor: str | None) -> "Iterator[GraphCommit]":
     """Yield the commits that changed a table and were made by an actor. None selects all."""
-    for commit in commits:
+    for commit in found:
         if (table is None or table in commit.tables) and (actor is None or actor == commit.actor_id):
             yield commit
 

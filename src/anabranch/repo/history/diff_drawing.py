@@ -181,7 +181,6 @@ def list_columns(diff: DrawnDiff) -> list[str]:
 
 
 def _older_names(diff: DrawnDiff) -> dict[str, str | None]:
-    """Return the older names of the renamed columns, by their new names."""
     return {change.column: change.before for change in diff.columns if change.change == "renamed"}
 
 

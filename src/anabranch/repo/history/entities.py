@@ -57,8 +57,7 @@ def list_entity_changes(
     """Return the changes of a row, newest first, along the first parents of a commit.
 
     A table is identified by its name: a rename deletes the row under the old name and inserts it under the new one. A
-    table that was dropped and created again is the same table. If the table had another key at some time, the row is
-    the one with these values in that key.
+    table that was dropped and created again is the same table. If it had another key, the row has these values in it.
     """
     return list(islice(_iter_entity_changes(repo_store, record, key, entity), checked_limit(limit, "changes")))
 
@@ -184,8 +183,7 @@ class _RowReader:
             contents = read_contents(states.manifest(alike))
             fragment = None if found.fragment is None else contents.find_fragment(found.fragment)
             moved = Sighting(contents=contents, row=found.row, fragment=fragment)
-            # The next state is searched beside the oldest one with the same row. That reads only the files in which
-            # these two differ.
+            # The next state is searched beside the oldest one with the same row, so only files that differ are read.
             self._last, self._known = (older, moved), {older.state: moved}
         return alike
 
@@ -240,8 +238,7 @@ def _has_same_row(states: TableStates, entry: TableEntry, found: Sighting, numbe
 
 def _count_deleted(entry: TableEntry, contents: Contents) -> int:
     """Return how many rows were ever deleted in the line of versions up to this one."""
-    # Each inserted row takes the next id, and an updated row keeps its id. So ids without a row are those of deleted
-    # rows.
+    # Each inserted row takes the next id, and an updated row keeps its id. So ids without a row were deleted.
     return contents.next_row_id - entry.rows
 
 

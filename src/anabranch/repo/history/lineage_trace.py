@@ -26,8 +26,7 @@ _REBUILD = "rebuild"
 
 # One state of a table under a name.
 _State = tuple[TableKey, StateId]
-# A table at a commit to trace back from, and its state there. If the state is None, the table is traced even if its
-# state was already visited.
+# A table at a commit to trace back from, and its state there; None to trace it even if its state was visited.
 _Start = tuple[TableKey, CommitRecord, _State | None]
 
 

@@ -1,7 +1,6 @@
 """The history of one table along the first parents of a commit, and which tables of two states are the same table."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -28,20 +27,20 @@ def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[
     found = {key: key for key, entry in before.items() if key in after and after[key].dataset == entry.dataset}
     if len(found) == len(before):
         return found
-    found |= _match_renamed(config, before, after, without=found.keys())
+    found |= _match_renamed(config, before, after, found)
     taken = set(found.values())
     return found | {key: key for key in sorted(before.keys() - found.keys()) if key in after and key not in taken}
 
 
 def _match_renamed(
-    config: RepoConfig, before: TableMap, after: TableMap, *, without: AbstractSet[TableKey]
+    config: RepoConfig, before: TableMap, after: TableMap, matched: Mapping[TableKey, TableKey]
 ) -> dict[TableKey, TableKey]:
-    """Return the tables that are in the same dataset under another name. `without` are keys that have a match."""
+    """Return the tables that are in the same dataset under another name, without those that are matched."""
     others: dict[str, list[TableKey]] = {}
-    for key in sorted(after.keys() - without):
+    for key in sorted(after.keys() - matched.keys()):
         others.setdefault(after[key].dataset, []).append(key)
     found = {}
-    for key in sorted(before.keys() - without):
+    for key in sorted(before.keys() - matched.keys()):
         candidates = others.get(before[key].dataset, [])
         # Tables of one name that were created on two branches share a folder, and are still different tables.
         other = next((one for one in candidates if _is_same_table(config, key, before[key], one, after[one])), None)
@@ -187,8 +186,7 @@ def _iter_each_met(repo_store: RepoStore, record: CommitRecord, key: TableKey) -
             yield from _iter_main(repo_store, key, main_id, newest=state, until=step.after)
         older = next(steps, None)
         is_freeze = step.commit.kind is CommitKind.FREEZE
-        # Main may have changed the table between two commits of a live branch, so that the older step does not show
-        # the state before this one.
+        # Main may have changed the table between two commits of a live branch: the older step does not show that.
         if step.main_id is not None or is_freeze:
             state, main_id = step.before, step.main_id
         else:
@@ -319,8 +317,7 @@ class TableStates:
 
         In a line of states that were staged on each other, the states that are like the newest follow each other.
         """
-        # In growing steps first, then by halving: each check reads a manifest, and a row may be unchanged over
-        # thousands of states or over one.
+        # In growing steps, then by halving: a check reads a manifest, and one state or thousands may have the same row.
         alike, step = number, 1
         while True:
             other = self._end_of_line(alike, step)

@@ -190,8 +190,7 @@ def load_files(
         stops_at_bad=request.on_bad is OnBad.FAIL,
     )
     written = write(task)
-    # Only after the write, because an engine finds bad records while it parses. The data files are not staged yet, so
-    # no commit refers to them.
+    # Only after the write: an engine finds bad records while it parses. No commit refers to the data files yet.
     if written.bad and request.on_bad is OnBad.FAIL:
         raise _bad_record_error(written.bad)
     try:
@@ -271,7 +270,6 @@ def _target_schema(request: LoadRequest, reading: Reading, table: Table | None) 
 
 
 def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
-    """Append bad records to the reject table of a table. Create the reject table if needed."""
     if not bad:
         return
     rejects = reject_table_of(key)
@@ -283,7 +281,6 @@ def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
 
 
 def _remedy(reason: str) -> str:
-    """Return how to load a record that is bad for a reason."""
     if "UTF8" in reason:
         return "pass the encoding of the file, such as `csv=CsvOptions(encoding='latin-1')`"
     if reason == UNCLOSED:
@@ -295,7 +292,6 @@ def _remedy(reason: str) -> str:
 
 
 def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
-    """Return the error for bad records. It shows the first one and counts the others."""
     first = bad[0]
     text = first.text if len(first.text) <= _MAX_TEXT_SHOWN else f"{first.text[:_MAX_TEXT_SHOWN]}…"
     more = ""

@@ -110,8 +110,7 @@ def create_branch(
     if source.is_old and ((newest := repo_store.heads.find_followed(parent)) is None or newest.state.is_deleted):
         parent = replace(parent, branch=None)
 
-    # Made once, also if a tombstone of the name makes a second put necessary: its time shows `_verify_created` how long
-    # ago the source was read.
+    # Made once, also if a tombstone makes a second put necessary: `_verify_created` needs the time of the first read.
     given = {"mode": mode, "parent": parent, "description": description, "expires_at": expires_at}
     first = repo_store.heads.first_entry(name, source.record, BranchEvent.CREATED, **given)
 
@@ -263,8 +262,7 @@ def refuse_in_use(repo_store: RepoStore, name: BranchName, *, without: Collectio
 
 def refuse_active_runs(repo_store: RepoStore, name: BranchName) -> None:
     """Refuse to delete or rename a branch that an active run will publish to."""
-    # Only leases that are renewed count. A run whose process died would otherwise block the deletion until it is
-    # collected.
+    # Only renewed leases count. A run whose process died would otherwise block the deletion until it is collected.
     run_ids = repo_store.config.leases.list_alive(name)
     head = repo_store.heads.find(name) if run_ids else None
     for run_id in run_ids:

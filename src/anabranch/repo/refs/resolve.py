@@ -19,8 +19,7 @@ from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.refs.tags import find_tag, list_similar_tags
 
-# A part of a ULID, which has 26 characters of base 32 without I, L, O and U. Shorter parts would match too many
-# commits.
+# A part of a ULID, which has 26 characters of base 32 without I, L, O and U. Shorter parts match too many commits.
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 
 
@@ -195,7 +194,6 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
 
 
 def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
-    """Return the entry that was the newest of a branch at a time."""
     wanted = _microseconds(ref)
     head = repo_store.heads.find(BranchName.parse(ref.name))
     if head is None:
@@ -241,8 +239,7 @@ def _number_at(repo_store: RepoStore, last: LogEntry, before: int, wanted: int) 
     that a clock ahead of the store has dated are found by the store's times.
     """
     low = _last(repo_store, last, before, lambda entry: entry.at <= wanted)
-    # Entries from a clock that was ahead seem to be later than the wanted time. Without this, a ref to the present
-    # would show the state before them.
+    # Entries from a clock that was ahead seem later than the wanted time: a ref to now would show the state before.
     if before < low < last.number and (ahead := _find_ahead(repo_store, last, low)) is not None:
 
         def is_put(entry: LogEntry) -> bool:
@@ -271,8 +268,7 @@ def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> int | None:
     before, first = heads.get_numbered(head.branch, low), heads.get_numbered(head.branch, low + 1)
     tolerance = int((config.clock_tolerance or timedelta(minutes=5)) / timedelta(microseconds=1))
     is_future = first.at > config.clock() + tolerance
-    # A clock that was ahead gives its time to all entries after it until that time is reached. Two equal times are the
-    # only trace that is left once it has passed.
+    # A clock that was ahead gives its time to all entries until that time is reached: two equal times are its trace.
     following = first.number + 1
     if not is_future and (following > head.number or heads.get_numbered(head.branch, following).at != first.at):
         return None

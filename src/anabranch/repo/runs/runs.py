@@ -116,8 +116,7 @@ def begin_run(
     refuse_protected(head)
     run_id = repo_store.config.new_id()
     lease = repo_store.config.leases.new(target, run_id)
-    # The lease first: a deletion of the target finds active runs by their leases, and would not find a run without
-    # one.
+    # The lease first: a deletion of the target finds active runs by their leases.
     lease.start()
     try:
         first = _first_entry(repo_store, head, run_id, metadata, description=message, checks=checks)
@@ -156,8 +155,7 @@ def _first_entry(
         BranchName.of_run(run_id), view.head, BranchEvent.CREATED, parent=parent, run=run, **state
     )
     entry = pin_view(repo_store, entry, view, message=f"Run on {head.branch}")
-    # On a live target, pinning may have stored a commit for what the branch shows. The run starts from that one, and
-    # what it changed is compared with it.
+    # On a live target, pinning may have stored a commit of what it shows. The run is compared with that one.
     origin = entry.head.commit.graph_commit_id
     return replace(entry, state=replace(entry.state, run=replace(run, origin=origin)))
 
@@ -271,8 +269,7 @@ def close_run(
     """Record how a run ended, whatever other processes have added to its log."""
 
     def ended(newest: LogEntry) -> LogEntry:
-        # Decide on the newest entry, not on the one that the caller knows: another process may have put `publishing`
-        # again.
+        # Decide on the newest entry, not the one that the caller knows: another process may have put `publishing`.
         run = replace(run_state(newest), phase=phase, error=None, commit_id=commit_id, outcomes=outcomes)
         return next_run_entry(repo_store, newest, run)
 
@@ -294,8 +291,7 @@ def abort_run(
         nonlocal was_publishing
         run = run_state(entry)
         refuse_over(entry)
-        # A publisher that died after its commit leaves the run in `publishing`. An abort would then contradict the
-        # target.
+        # A publisher that died after its commit leaves the run in `publishing`. An abort would contradict the target.
         published = find_published(repo_store, entry)
         if published is not None:
             commit_id = published.graph_commit_id
@@ -309,8 +305,7 @@ def abort_run(
     # The run is published, so that the caller gets an error although the log has a new entry.
     if run_state(entry).phase is RunPhase.PUBLISHED:
         refuse_over(entry)
-    # The abort is recorded before the fence. So a publisher that loses against the fence reads the run again and finds
-    # the abort.
+    # The abort is recorded before the fence. So a publisher that loses against the fence then finds the abort.
     if was_publishing and (late := fence_off_publishers(repo_store, entry)) is not None:
         close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=late.graph_commit_id)
         refuse_over(get_run(repo_store, run_id))
