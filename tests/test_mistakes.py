@@ -552,6 +552,10 @@ ON_THE_COMMAND_LINE = {
         "there is no option -o",
         "options come after the command: 'anabranch log -o aws_secret_access_key=...'",
     ),
+    "--repo lake log -o aws_secret_access_key=abc": (
+        "there is no option --repo",
+        "options come after the command: 'anabranch log -o aws_secret_access_key=... --repo lake'",
+    ),
     "--nothing": ("no such option: --nothing", "see 'anabranch --help'"),
     "log HEAD": (
         "there is no branch, tag or commit 'HEAD'",

@@ -168,9 +168,8 @@ def relocate_repository(
     """
     from anabranch.repo.io.clone import relocate_repository
 
-    return relocate_repository(
-        _config(uri, storage_options, None), mapping=mapping, progress=counting(progress, "tables")
-    )
+    config = _config(uri, storage_options, None)
+    return relocate_repository(config, mapping=mapping, progress=counting(progress, "tables"))
 
 
 def _with_durability(storage_options: Mapping[str, str] | None, durability: str | None) -> Mapping[str, str]:

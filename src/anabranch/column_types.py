@@ -84,14 +84,18 @@ def show_type(kind: pa.DataType) -> str:
         return _NAMES[kind]
     types = pa.types
     if types.is_decimal(kind):
-        # `decimal` alone means 128 bits up to 38 digits and 256 bits above, so only another width needs its name.
-        is_usual = types.is_decimal128(kind) or (types.is_decimal256(kind) and kind.precision > _MAX_DIGITS)
-        return f"decimal{'' if is_usual else kind.bit_width}({kind.precision}, {kind.scale})"
+        return _show_decimal(kind)
     if types.is_fixed_size_binary(kind):
         return f"fixed_size_binary({kind.byte_width})"
     if types.is_dictionary(kind):
         return f"dictionary<{show_type(kind.index_type)}, {show_type(kind.value_type)}>"
     return _show_nested(kind) if types.is_nested(kind) else str(kind)
+
+
+def _show_decimal(kind: pa.DataType) -> str:
+    # `decimal` alone means 128 bits up to 38 digits and 256 bits above, so only another width needs its name.
+    is_usual = pa.types.is_decimal128(kind) or (pa.types.is_decimal256(kind) and kind.precision > _MAX_DIGITS)
+    return f"decimal{'' if is_usual else kind.bit_width}({kind.precision}, {kind.scale})"
 
 
 def _show_nested(kind: pa.DataType) -> str:
@@ -107,10 +111,13 @@ def _show_nested(kind: pa.DataType) -> str:
     if types.is_map(kind):
         return f"map<{show_type(kind.key_type)}, {_show_field(kind.item_field)}>"
     if types.is_struct(kind):
-        names = [field.name if _PLAIN_NAME.fullmatch(field.name) else f"`{field.name}`" for field in kind]
-        shown = (f"{name}: {_show_field(field)}" for name, field in zip(names, kind, strict=True))
-        return f"struct<{', '.join(shown)}>"
+        return f"struct<{', '.join(map(_show_named_field, kind))}>"
     return str(kind)
+
+
+def _show_named_field(field: pa.Field) -> str:
+    name = field.name if _PLAIN_NAME.fullmatch(field.name) else f"`{field.name}`"
+    return f"{name}: {_show_field(field)}"
 
 
 def _show_field(field: pa.Field) -> str:
@@ -177,17 +184,21 @@ class _TypeParser:
         self._take(r"(?:item|element|\$data\$)\s*:")  # the spelling of Arrow
         item = self._read_field("item", depth=depth)
         if name == "fixed_size_list":
-            size = self._checked_size(self._take(r"\d{1,9}"), name) if self._take(",") else None
-            self._expect(">", name)
-            if not item.nullable:
-                raise InvalidInputError(
-                    f"type {self._text!r} has items that are not null, which Lance does not support",
-                    hint="leave 'not null' out",
-                )
-            # Arrow writes the size behind the type: `fixed_size_list<item: float>[4]`.
-            return pa.list_(item, size if size is not None else self._read_size())
+            return self._read_fixed_size_list(item)
         self._expect(">", name)
         return pa.list_(item) if name == "list" else pa.large_list(item)
+
+    def _read_fixed_size_list(self, item: pa.Field) -> pa.DataType:
+        """Parse what follows the items of the list: its size."""
+        size = self._checked_size(self._take(r"\d{1,9}"), "fixed_size_list") if self._take(",") else None
+        self._expect(">", "fixed_size_list")
+        if not item.nullable:
+            raise InvalidInputError(
+                f"type {self._text!r} has items that are not null, which Lance does not support",
+                hint="leave 'not null' out",
+            )
+        # Arrow writes the size behind the type: `fixed_size_list<item: float>[4]`.
+        return pa.list_(item, size if size is not None else self._read_size())
 
     def _read_struct(self, *, depth: int) -> pa.DataType:
         fields: list[pa.Field] = []

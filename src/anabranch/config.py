@@ -191,12 +191,11 @@ class ConfigValue:
 def load_config(*, environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, ConfigValue]:
     """Return all settings by name. The settings of the folder override those of the user."""
     found: dict[str, ConfigValue] = {}
-    # The folder is last, because `|=` keeps the later value.
+    # The folder is last, because its values replace those of the user.
     for source in (Source.USER, Source.FOLDER):
         file = _config_file(source, environment, folder or _current_folder())
-        found |= {
-            name: ConfigValue(value=value, source=source, file=file) for name, value in _read_config(file).items()
-        }
+        for name, value in _read_config(file).items():
+            found[name] = ConfigValue(value=value, source=source, file=file)
     return dict(sorted(found.items()))
 
 

@@ -175,7 +175,7 @@ def cell_of(value: Any) -> Cell:
         case None:
             return NULL
         case bool():
-            return Cell(text="true" if value else "false")
+            return Cell(text=str(value).lower())
         # After bool, which is an int. json_value gives NaN and integers beyond 64 bits the same text as in JSON.
         case int() | float():
             return Cell(text=str(json_value(value)), is_number=True)
@@ -195,11 +195,7 @@ def cell_of(value: Any) -> Cell:
 def whole_text(value: Any) -> str:
     """Return a whole value as text, with its lines. Bytes are in base 64, lists and structs are JSON."""
     match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case list() | tuple() | Mapping():
+        case None | bool() | list() | tuple() | Mapping():
             return json.dumps(json_value(value), ensure_ascii=False, indent=1)
         case _:
             return str(json_value(value))

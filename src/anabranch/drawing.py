@@ -1,11 +1,12 @@
 """Draw a graph of boxes and arrows as SVG, in columns from left to right, or as a tree of text."""
 
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
 from xml.sax.saxutils import escape, quoteattr
@@ -18,8 +19,11 @@ _SWEEPS = 6
 
 Size = tuple[float, float]
 Point = tuple[float, float]
-# A node, or the point where an edge crosses a column.
-Spot = str | tuple[int, int]
+Edge = tuple[str, str]
+# The point where an edge crosses a column: the number of the edge and the column.
+Crossing = tuple[int, int]
+# A node, or a crossing.
+Spot = str | Crossing
 
 _MARGIN = 24.0
 _PADDING = 12.0
@@ -80,9 +84,7 @@ def draw_boxes(
     """
     sizes = {each.id: _size(each) for each in drawn}
     boxes, arrows = lay_out(sizes, [(source, target) for source, target, _ in edges])
-    has_back_arrow = any(arrow.is_back for arrow in arrows)
-    width = max(box.x + box.width for box in boxes.values()) + 2 * _MARGIN
-    height = max(box.y + box.height for box in boxes.values()) + 2 * _MARGIN + (_SWING if has_back_arrow else 0)
+    width, height = _size_of_drawing(boxes.values(), arrows)
     role = "group" if any(each.href for each in drawn) else "img"
     lines = [
         # An image has no content for a screen reader, so that links need a group.
@@ -98,6 +100,12 @@ def draw_boxes(
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _size_of_drawing(boxes: Collection[Box], arrows: Sequence[Arrow]) -> Size:
+    swing = _SWING if any(arrow.is_back for arrow in arrows) else 0
+    right, bottom = max(box.x + box.width for box in boxes), max(box.y + box.height for box in boxes)
+    return right + 2 * _MARGIN, bottom + 2 * _MARGIN + swing
 
 
 def _size(drawn: DrawnBox) -> Size:
@@ -147,21 +155,18 @@ def _text(text: str) -> str:
     return escape("".join(character if character.isprintable() else "\ufffd" for character in " ".join(text.split())))
 
 
-def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> tuple[dict[str, Box], list[Arrow]]:
+def lay_out(sizes: Mapping[str, Size], edges: Sequence[Edge]) -> tuple[dict[str, Box], list[Arrow]]:
     """Return the boxes of nodes with these sizes, the first one rightmost, and the arrows of the edges."""
     # A pipeline may read what it writes. Columns exist only in a graph without cycles, so that the edges that close
     # one are left out and drawn as arrows back.
     back = _find_back(list(sizes), edges)
     columns_of = _find_columns(list(sizes), [edge for edge in edges if edge not in back])
-    routes = [_route(number, edge, columns_of) for number, edge in enumerate(edges)]
-    links = [link for edge, route in zip(edges, routes, strict=True) if edge not in back for link in pairwise(route)]
-    columns: list[list[Spot]] = [[] for _ in range(1 + max(columns_of.values()))]
-    for name, column in columns_of.items():
-        columns[column].append(name)
-    for spot in (spot for route in routes for spot in route if not isinstance(spot, str)):
-        columns[spot[1]].append(spot)
-    heights = {spot: sizes[spot][1] if isinstance(spot, str) else 0.0 for column in columns for spot in column}
-    middles = _find_middles(columns, links, heights)
+    crossings = [_list_crossings(number, edge, columns_of) for number, edge in enumerate(edges)]
+    columns = _list_columns(columns_of, chain.from_iterable(crossings))
+    heights = dict.fromkeys(chain.from_iterable(columns), 0.0)
+    for name, (_, height) in sizes.items():
+        heights[name] = height
+    middles = _find_middles(columns, _neighbours_of(edges, crossings, back), heights)
     lefts, widths = _find_lefts(columns, sizes)
     boxes = {
         name: Box(
@@ -173,19 +178,18 @@ def lay_out(sizes: Mapping[str, Size], edges: Sequence[tuple[str, str]]) -> tupl
         for name, (width, height) in sizes.items()
     }
     arrows = []
-    for edge, route in zip(edges, routes, strict=True):
-        passing = [(spot[1], middles[spot]) for spot in route if not isinstance(spot, str)]
-        points = [(lefts[column], widths[column], middle) for column, middle in passing]
+    for edge, crossed in zip(edges, crossings, strict=True):
+        points = [(lefts[column], widths[column], middles[number, column]) for number, column in crossed]
         arrows.append(_arrow(boxes[edge[0]], boxes[edge[1]], points, is_back=edge in back))
     return boxes, arrows
 
 
-def _find_back(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+def _find_back(names: Sequence[str], edges: Sequence[Edge]) -> set[Edge]:
     """Return edges whose removal breaks all cycles. They are found by a walk against the edges from the first node."""
     sources: dict[str, list[str]] = {name: [] for name in names}
     for source, target in edges:
         sources[target].append(source)
-    back: set[tuple[str, str]] = set()
+    back: set[Edge] = set()
     done: set[str] = set()
     for start in names:
         # A dict as a stack: its keys are the nodes on the path, and a step back to one of them closes a cycle.
@@ -205,7 +209,7 @@ def _find_back(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tu
     return back
 
 
-def _find_columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+def _find_columns(names: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
     """Return the column of each node, 0 on the right: one left of its leftmost target."""
     targets: dict[str, list[str]] = {name: [] for name in names}
     for source, target in edges:
@@ -216,30 +220,56 @@ def _find_columns(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dic
     return {name: columns[name] for name in names}
 
 
-def _route(number: int, edge: tuple[str, str], columns: Mapping[str, int]) -> list[Spot]:
+def _list_crossings(number: int, edge: Edge, columns: Mapping[str, int]) -> list[Crossing]:
     source, target = edge
-    between: list[Spot] = [(number, column) for column in range(columns[source] - 1, columns[target], -1)]
-    return [source, *between, target]
+    return [(number, column) for column in range(columns[source] - 1, columns[target], -1)]
+
+
+def _list_columns(columns_of: Mapping[str, int], crossings: Iterable[Crossing]) -> list[list[Spot]]:
+    """Return the spots of each column, the nodes before the crossings."""
+    columns: list[list[Spot]] = [[] for _ in range(1 + max(columns_of.values()))]
+    for name, column in columns_of.items():
+        columns[column].append(name)
+    for crossing in crossings:
+        columns[crossing[1]].append(crossing)
+    return columns
+
+
+def _neighbours_of(
+    edges: Sequence[Edge], crossings: Sequence[Sequence[Crossing]], back: Collection[Edge]
+) -> Mapping[Spot, Sequence[Spot]]:
+    """Return the spots next to each spot, along the edges that do not point back."""
+    neighbours: defaultdict[Spot, list[Spot]] = defaultdict(list)
+    for edge, crossed in zip(edges, crossings, strict=True):
+        if edge not in back:
+            route: list[Spot] = [edge[0], *crossed, edge[1]]
+            for left, right in pairwise(route):
+                neighbours[left].append(right)
+                neighbours[right].append(left)
+    return neighbours
 
 
 def _find_middles(
-    columns: Sequence[list[Spot]], links: Sequence[tuple[Spot, Spot]], heights: Mapping[Spot, float]
+    columns: Sequence[list[Spot]], neighbours: Mapping[Spot, Sequence[Spot]], heights: Mapping[Spot, float]
 ) -> dict[Spot, float]:
     """Return the vertical middle of each spot: close to its neighbours, without overlap."""
-    neighbours: dict[Spot, list[Spot]] = {spot: [] for column in columns for spot in column}
-    for left, right in links:
-        neighbours[left].append(right)
-        neighbours[right].append(left)
     middles = {spot: float(row) for column in columns for row, spot in enumerate(column)}
     for sweep in range(_SWEEPS):
         for column in columns if sweep % 2 == 0 else reversed(columns):
-            ideal = {spot: fmean([middles[other] for other in neighbours[spot]] or [middles[spot]]) for spot in column}
+            ideal = _ideal_middles(column, neighbours, middles)
             # The first half of the sweeps finds the order within the columns, the second half only the positions.
             if sweep < _SWEEPS // 2:
                 column.sort(key=ideal.__getitem__)
             middles.update(_spread(column, ideal, heights))
-    top = min((middles[spot] - heights[spot] / 2 for spot in middles), default=0.0)
+    top = min(middle - heights[spot] / 2 for spot, middle in middles.items())
     return {spot: middle - top for spot, middle in middles.items()}
+
+
+def _ideal_middles(
+    column: Sequence[Spot], neighbours: Mapping[Spot, Sequence[Spot]], middles: Mapping[Spot, float]
+) -> dict[Spot, float]:
+    """Return the average of the neighbours of each spot. A spot without neighbours stays where it is."""
+    return {spot: fmean([middles[other] for other in neighbours.get(spot, [spot])]) for spot in column}
 
 
 def _spread(column: Sequence[Spot], ideal: Mapping[Spot, float], heights: Mapping[Spot, float]) -> dict[Spot, float]:
@@ -293,11 +323,12 @@ def draw_tree(
     while stack:
         node, before, below, remark, path = stack.pop()
         name, about = describe(node)
+        found = branches.get(node, ())
         if node in drawn:
             about = "(as it was before)" if node in path else "(see above)"
+            found = ()
         parts = (name, about, f"({remark})" if remark else "")
         lines.append(before + "  ".join(" ".join(part.split()) for part in parts if part))
-        found = () if node in drawn else branches.get(node, ())
         drawn.add(node)
         for number, (other, how) in reversed(list(enumerate(found))):
             here, after = _BRANCHES[number == len(found) - 1]

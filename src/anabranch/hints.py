@@ -130,21 +130,21 @@ def _translate(door: Door, found: re.Match[str]) -> str:
     name, value, arguments = found.groups()
     if name == "csv" and (inner := _CSV.fullmatch(value or "")):
         name, value = inner.groups()  # the fields of CsvOptions are options and fields of their own
-    if arguments is None:
-        return _argument(door, name, value)
+    return _argument(door, name, value) if arguments is None else _method(door, name, arguments)
+
+
+def _method(door: Door, name: str, arguments: str) -> str:
     method = METHODS[name]
     command = f"'{' '.join(['anabranch', method.command, *_typed(arguments)])}'"
     # A method without a route or a page is for the operator of a service, so the hint names where to run it.
     in_service = f"{command} where the service runs"
     match door:
-        case Door.COMMAND_LINE:
+        case Door.PAGE | Door.SERVICE_PAGE if method.page is not None:
+            return f"the page {method.page}"
+        case Door.COMMAND_LINE | Door.PAGE:
             return command
         case Door.HTTP:
             return method.route or in_service
-        case Door.PAGE | Door.SERVICE_PAGE if method.page is not None:
-            return f"the page {method.page}"
-        case Door.PAGE:
-            return command
         case Door.SERVICE_PAGE:
             return in_service
         case Door.SPARK_SQL:
@@ -160,10 +160,7 @@ def _argument(door: Door, name: str, value: str | None) -> str:
         case Door.HTTP:
             return _field(name, value)
         case Door.PAGE | Door.SERVICE_PAGE:
-            # A form has no name for most arguments, so that only a command can do it.
-            label = _LABELS.get(name, f"{_option(name, value)} in a command")
-            given = None if value in (None, "...", "True") or name not in _LABELS else _value_of(value or "")
-            return label if given is None else f"{label} {shell_text(given)}"
+            return _label(name, value)
         case Door.SPARK_SQL:
             return _named(name, value)
         case other:
@@ -218,6 +215,15 @@ def _field(name: str, value: str | None) -> str:
     if given in _PUNCTUATION:
         return f"{name}={given!r}"
     return f"{name}={str(given).lower() if isinstance(given, bool) else given}"
+
+
+def _label(name: str, value: str | None) -> str:
+    """Return an argument as a field of a page."""
+    # A form has no name for most arguments, so that only a command can do it.
+    if name not in _LABELS:
+        return f"{_option(name, value)} in a command"
+    given = None if value in (None, "...", "True") else _value_of(value or "")
+    return _LABELS[name] if given is None else f"{_LABELS[name]} {shell_text(given)}"
 
 
 def _typed(arguments: str) -> list[str]:

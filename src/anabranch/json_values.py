@@ -96,19 +96,8 @@ def value_from_json(value: Any, kind: "pa.DataType") -> Any:
         return _extension_value(value, kind)
     if types.is_dictionary(kind):
         return value_from_json(value, kind.value_type)
-    if types.is_nested(kind) and isinstance(value, str):
-        value = json.loads(value)  # A CSV file has it as text.
-    if types.is_struct(kind):
-        return _struct_value(value, kind)
-    if types.is_map(kind):
-        # JSON has a map as an object, or as the pairs that Python has.
-        pairs = value.items() if isinstance(value, Mapping) else value
-        return [(value_from_json(key, kind.key_type), value_from_json(item, kind.item_type)) for key, item in pairs]
     if types.is_nested(kind):
-        # Bytes are a Sequence of integers, and would pass as a list of numbers.
-        if isinstance(value, bytes | Mapping) or not isinstance(value, Sequence):
-            raise TypeError(f"expected a list, got {value!r}")
-        return [value_from_json(item, kind.value_type) for item in value]
+        return _nested_value(value, kind)
     if types.is_decimal(kind) and isinstance(value, int | float) and not isinstance(value, bool):
         # By its text: Decimal(0.1) has all 55 digits of the binary fraction.
         return Decimal(str(value))
@@ -123,6 +112,23 @@ def _extension_value(value: Any, kind: "pa.BaseExtensionType") -> Any:
             return value if isinstance(value, str) else json.dumps(value)
         case _:
             return value_from_json(value, kind.storage_type)
+
+
+def _nested_value(value: Any, kind: "pa.DataType") -> Any:
+    import pyarrow as pa
+
+    if isinstance(value, str):
+        value = json.loads(value)  # A CSV file has it as text.
+    if pa.types.is_struct(kind):
+        return _struct_value(value, kind)
+    if pa.types.is_map(kind):
+        # JSON has a map as an object, or as the pairs that Python has.
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(value_from_json(key, kind.key_type), value_from_json(item, kind.item_type)) for key, item in pairs]
+    # Bytes are a Sequence of integers, and would pass as a list of numbers.
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Sequence):
+        raise TypeError(f"expected a list, got {value!r}")
+    return [value_from_json(item, kind.value_type) for item in value]
 
 
 def _struct_value(value: Any, kind: "pa.DataType") -> dict[str, Any]:

@@ -59,6 +59,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def location(location: Location, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """The location, with its storage options in the environment, as users of object stores have them."""
+    if location.storage_options:
+        pairs = [f"{key}={value}" for key, value in location.storage_options.items()]
+        monkeypatch.setenv("ANABRANCH_STORAGE_OPTIONS", " ".join(pairs))
+    return location
+
+
+@pytest.fixture
 def run() -> Run:
     """Run `anabranch` with these arguments."""
 

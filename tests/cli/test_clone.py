@@ -53,6 +53,7 @@ def test_a_taken_location_and_an_unknown_clone_are_refused(cli: Run, lake: ab.Re
     assert (unknown.code, unknown.error["code"]) == (3, "not_found")
 
 
+@pytest.mark.local
 def test_a_copy_is_relocated(cli: Run, lake: ab.Repository, tmp_path: Path) -> None:
     copy = str(tmp_path / "copy")
     shutil.copytree(lake.uri, copy)
@@ -67,6 +68,7 @@ def test_a_copy_is_relocated(cli: Run, lake: ab.Repository, tmp_path: Path) -> N
     assert again.out == f"checked {done['datasets']} datasets of {copy}; rewrote 0 manifests\n"
 
 
+@pytest.mark.local
 def test_a_clone_is_turned_to_where_its_source_went(cli: Run, lake: ab.Repository, tmp_path: Path) -> None:
     clone, moved = str(tmp_path / "clone"), str(tmp_path / "moved")
     cli("clone", "create", lake.uri, clone)

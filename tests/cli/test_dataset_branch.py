@@ -81,6 +81,7 @@ def test_main_is_neither_made_nor_deleted(run: Run, table: str, reach: list[str]
         assert (answer.code, answer.out) == (2, "")
 
 
+@pytest.mark.s3
 @pytest.mark.parametrize(
     ("source", "code"),
     [

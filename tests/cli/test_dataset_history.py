@@ -39,6 +39,7 @@ def test_bases_added_since_then_stay_listed(run: Run, table: str, reach: list[st
     assert [base["name"] for base in bases] == ["cold"]
 
 
+@pytest.mark.local
 def test_a_table_of_a_repository_is_not_restored(run: Run, lake: ab.Repository) -> None:
     (folder,) = (path for path in Path(lake.uri, "tables").rglob("*.lance") if path.is_dir() and "orders" in path.name)
     before = contents(str(folder))
@@ -48,6 +49,7 @@ def test_a_table_of_a_repository_is_not_restored(run: Run, lake: ab.Repository) 
     assert contents(str(folder)) == before
 
 
+@pytest.mark.local
 def test_a_table_of_a_repository_is_not_compacted(run: Run, lake: ab.Repository) -> None:
     folder = Path(lake.uri, "tables", "in_c_sales", "orders.lance")
     before = contents(str(folder))

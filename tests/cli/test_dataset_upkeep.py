@@ -94,6 +94,7 @@ def test_there_is_nothing_to_examine_where_nothing_is(run: Run, location: Locati
     assert run("dataset", "doctor", location / "nothing", *reach, "--json").error["code"] == "dataset_not_found"
 
 
+@pytest.mark.local
 def test_a_stray_manifest_that_stops_lance_is_named(run: Run, table: str, reach: list[str], location: Location) -> None:
     open_store(table, location.storage_options).put("_versions/7.manifest", b"noise")
     assert run("dataset", "show", table, *reach).code != 0

@@ -207,6 +207,12 @@ def test_a_word_of_git_is_answered_with_what_to_use(run: Run, word: str) -> None
         (["branch", "dev"], "use 'anabranch branch create dev'"),
         (["tag", "v1.0"], "use 'anabranch tag create v1.0'"),
         (["clone", "lake", "copy"], "use 'anabranch clone create lake copy'"),
+        (["branch", "dev", "-o", f"key={SECRET}"], "use 'anabranch branch create dev -o key=...'"),
+        (["branch", "dev", f"-okey={SECRET}="], "use 'anabranch branch create dev -okey=...'"),
+        (
+            ["table", "a.b", f"--storage-option=key={SECRET}", "--x=y", "--storage-option", f"k={SECRET}\n{SECRET}"],
+            "use 'anabranch table show a.b --storage-option=key=... --x=y --storage-option k=...'",
+        ),
     ],
 )
 def test_a_group_names_the_command_that_was_left_out(run: Run, args: list[str], hint: str) -> None:

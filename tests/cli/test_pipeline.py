@@ -125,7 +125,7 @@ def test_pipelines_that_built_tables_are_listed(cli: Run, lake: ab.Repository) -
     assert "prices.py" in cli("pipeline", "list").out
 
 
-def test_the_old_spelling_is_answered_with_the_new_one(cli: Run) -> None:
-    answer = cli("run", "shop.py", "--branch", "dev")
+def test_the_old_spelling_is_answered_with_the_new_one(run: Run) -> None:
+    answer = run("run", "shop.py", "--branch", "dev")
     assert answer.code == 2
     assert "hint: use 'anabranch pipeline run shop.py --branch dev'" in answer.err

@@ -69,7 +69,7 @@ def test_commands_about_the_commit_graph_open_no_table(lake: ab.Repository, fold
 
 
 def test_status_finds_an_external_write_without_lance(lake: ab.Repository) -> None:
-    lance.dataset(lake.snapshot()[ORDERS].uri).delete("id = 1")
+    lance.dataset(lake.snapshot()[ORDERS].uri, storage_options=dict(lake.storage_options) or None).delete("id = 1")
     assert list_loaded("status") == {"status": []}
     (found,) = lake.list_external_writes()
     assert found.table == ORDERS

@@ -80,7 +80,7 @@ def test_a_direct_write_is_shown_until_it_is_adopted_or_set_aside(
 
 
 def test_a_commit_beside_a_direct_write_warns_on_stderr(cli: Run, lake: ab.Repository, tmp_path: Path) -> None:
-    lance.dataset(lake.snapshot()[ORDERS].uri).delete("id = 1")
+    lance.dataset(lake.snapshot()[ORDERS].uri, storage_options=dict(lake.storage_options) or None).delete("id = 1")
     file = tmp_path / "more.csv"
     file.write_text("id,item,price\n77,jam,1.5\n")
     done = cli("load", ORDERS, str(file), "--mode", "append", "--json")

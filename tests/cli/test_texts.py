@@ -39,6 +39,12 @@ def test_text_wraps_and_ids_and_times_stay_whole() -> None:
     assert all(word in joined for word in ("message", "several", "words"))
 
 
+def test_a_broken_word_keeps_the_blank_before_it() -> None:
+    row = ("tea", "see s3://bucket/path/name.json")
+    shown = lines(Table(columns=("item", "note"), rows=(row,)), 20)
+    assert shown[2:] == ["tea   see s3://", "      bucket/path/", "      name.json"]
+
+
 def test_rows_that_do_not_fit_become_blocks() -> None:
     row = (ID, ID, ID, "main")
     shown = lines(Table(columns=("run", "commit", "parent", "branch"), rows=(row, row)), 40)

@@ -92,7 +92,7 @@ def test_a_required_parameter_must_be_given(lake: ab.Repository, write_file: Wri
     assert ab.Pipeline.load(file).plan(lake, parameters={"day": "x"}).parameters == {"day": "x"}
 
 
-@pytest.mark.parametrize("given", ["nan", "-inf", float("inf"), "many"])
+@pytest.mark.parametrize("given", ["nan", "-inf", float("inf"), "many", pytest.param(10**400, id="huge")])
 def test_a_number_that_cannot_be_recorded_is_refused(lake: ab.Repository, write_file: WriteFile, given: object) -> None:
     head = 'import anabranch as ab\npipeline = ab.Pipeline("p", parameters={"share": 0.5})\n'
     file = write_file('pipeline.sql("gold.a", "SELECT :share AS share")\n', head=head)

@@ -10,7 +10,7 @@ import inspect
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
@@ -159,31 +159,33 @@ class Here:
         return self.repository.snapshot() if ref is None else self.repository.snapshot_of(ref)
 
     @contextmanager
-    def explaining(self, named: Collection[object]) -> Iterator[None]:
-        """Add to an error the setting that names the missing repository or branch, unless the command names it.
-
-        `named` are the values that the command was given.
-        """
+    def explaining(self, given: Mapping[str, Any]) -> Iterator[None]:
+        """Add to an error the setting that names the missing repository or branch, unless `given` names it."""
         try:
             yield
         except (RepositoryNotFoundError, BranchNotFoundError) as err:
             # The cached property is not there if no repository is named, and reading it would raise again.
             settings: Settings | None = self.__dict__.get("settings")
-            explained = None if settings is None else _explained(err, settings, named)
+            explained = None if settings is None else _explained(err, settings, given)
             if explained is None:
                 raise
             raise explained from err
 
 
 def _explained(
-    err: RepositoryNotFoundError | BranchNotFoundError, settings: Settings, named: Collection[object]
+    err: RepositoryNotFoundError | BranchNotFoundError, settings: Settings, given: Mapping[str, Any]
 ) -> AnabranchError | None:
-    if isinstance(err, RepositoryNotFoundError):
-        # The error may be about another repository, such as the source of a clone.
-        is_from_variable = settings.repository_source is Source.ENVIRONMENT and repr(settings.repository) in err.problem
-        return err.reworded(f"{err.problem}, which {REPOSITORY_VARIABLE} names") if is_from_variable else None
+    if isinstance(err, BranchNotFoundError):
+        named = [each for value in given.values() for each in (value if isinstance(value, list) else [value])]
+        return None if settings.branch in named else _explained_branch(err, settings)
+    # The error may be about another repository, such as the source of a clone.
+    is_from_variable = settings.repository_source is Source.ENVIRONMENT and repr(settings.repository) in err.problem
+    return err.reworded(f"{err.problem}, which {REPOSITORY_VARIABLE} names") if is_from_variable else None
+
+
+def _explained_branch(err: BranchNotFoundError, settings: Settings) -> AnabranchError | None:
     name = settings.branch
-    if name in named or f"'{name}'" not in err.problem or name == err.renamed_to:
+    if f"'{name}'" not in err.problem or name == err.renamed_to:
         return None
     if settings.branch_source is Source.ENVIRONMENT:
         where, hint = f"by {BRANCH_VARIABLE}", "set the variable to another branch, or unset it"
@@ -235,15 +237,16 @@ class _PlainValues:
 
 def _convert(value: Any, parameter: Any) -> Any:
     """Convert a value like Typer, or return `_OTHER` if it is not plain."""
-    described = parameter.type_descriptor
-    if value is None:
-        return () if parameter.nargs == -1 or getattr(parameter, "multiple", False) else None
-    if described.annotation is str and isinstance(value, str):
-        return value
-    if described.annotation == list[str] and isinstance(value, list | tuple):
-        return list(value) if all(isinstance(item, str) for item in value) else _OTHER
-    if described.annotation is int:
-        return _number(value, described.parameter_info)
+    kind = parameter.type_descriptor.annotation
+    match value:
+        case None:
+            return () if parameter.nargs == -1 or getattr(parameter, "multiple", False) else None
+        case str() if kind is str:
+            return value
+        case list() | tuple() if kind == list[str] and all(isinstance(item, str) for item in value):
+            return list(value)
+        case _ if kind is int:
+            return _number(value, parameter.type_descriptor.parameter_info)
     return _OTHER
 
 
@@ -332,8 +335,22 @@ class ListGroup(PlainGroup):
             # Typer has found a command with a similar name, which is more likely than a missing command.
             if self.otherwise is None or "Did you mean" in err.format_message():
                 raise
-            hint = f"use '{self.otherwise} {' '.join(args)}', or see '{ctx.command_path} --help'"
+            typed = " ".join(hide_storage_options(args))
+            hint = f"use '{self.otherwise} {typed}', or see '{ctx.command_path} --help'"
             raise UnknownCommandError(err.format_message().rstrip("."), hint=hint) from err
+
+
+_STORAGE_OPTIONS = ("-o", "--storage-option")
+_STORAGE_OPTION = re.compile(r"((?:--storage-option=|-o)?[^=]+=).*", re.DOTALL)
+
+
+def hide_storage_options(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line without the values of storage options, which may be secrets."""
+    shown: list[str] = []
+    for before, word in zip(["", *words], words, strict=False):
+        is_option = before in _STORAGE_OPTIONS or word.startswith(("-o", "--storage-option="))
+        shown.append(_STORAGE_OPTION.sub(r"\1...", word) if is_option else word)
+    return shown
 
 
 def group(*, help: str | None = None, cls: type[TyperGroup] = PlainGroup) -> typer.Typer:  # noqa: A002 - Typer's name
@@ -354,16 +371,16 @@ def command(
     """Add a function as a command. `on` are the shared options that it takes; `examples` come below its help."""
 
     def add(act: Callable[..., Answer | None]) -> Callable[..., Answer | None]:
-        own, sets = _parameters(act)
+        parameters, sets = _parameters(act, on)
 
         def run(**given: Any) -> None:
             here = Here({option: given.pop(option) for option in on})
-            named = [each for value in given.values() for each in (value if isinstance(value, list) else [value])]
+            arguments = dict(given)
             for name, kind in sets.items():
-                given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+                arguments[name] = kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
             try:
-                with here.explaining(named):
-                    answer = act(here, **given)
+                with here.explaining(given):
+                    answer = act(here, **arguments)
                 if answer is not None:
                     here.output.show(answer)
             except KeyboardInterrupt as err:
@@ -372,12 +389,7 @@ def command(
             if answer is not None and answer.exit_code:
                 raise typer.Exit(answer.exit_code)
 
-        shared = [each for each in _declared(_SharedOptions) if each.name in on]
-        for each in shared:
-            each.default.rich_help_panel = _PANEL
-        for each in (*own, *shared):
-            add_completion(each.default, (lambda parameters: Here(parameters).repository) if "repo" in on else None)
-        run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__doc__ = act.__doc__
         shown = "\n".join(f"  anabranch {example}" for example in examples)
         # \b keeps the examples in their lines.
@@ -387,8 +399,10 @@ def command(
     return add
 
 
-def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
-    """Return the parameters of a command, and its parameters that are sets of options: dataclasses, by name."""
+def _parameters(
+    act: Callable[..., Any], shared: Sequence[Shared]
+) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
+    """Return the parameters of a command, also the shared ones, and its sets of options: dataclasses, by name."""
     found: list[inspect.Parameter] = []
     sets: dict[str, type[Any]] = {}
     _, *own = inspect.signature(act, eval_str=True).parameters.values()
@@ -398,6 +412,12 @@ def _parameters(act: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict[
             found += _declared(each.annotation)
         else:
             found.append(_parameter(each.name, each.annotation, each.default))
+    for each in _declared(_SharedOptions):
+        if each.name in shared:
+            each.default.rich_help_panel = _PANEL
+            found.append(each)
+    for each in found:
+        add_completion(each.default, (lambda given: Here(given).repository) if "repo" in shared else None)
     return found, sets
 
 

@@ -107,8 +107,7 @@ def _refs(repository: "Repository", ctx: Any, incomplete: str) -> Iterable[str]:
     """Return branches and tags, also after the dots of a range."""
     # From the right: 'a...b' becomes 'a.', '..' and 'b', so the range keeps its dots when they are joined again.
     before, dots, last = incomplete.rpartition("..")
-    names = [*_branches(repository, ctx, last), *_tags(repository, ctx, last)]
-    return [f"{before}{dots}{name}" for name in names]
+    return [f"{before}{dots}{name}" for name in (*_branches(repository, ctx, last), *_tags(repository, ctx, last))]
 
 
 def _tables(repository: "Repository", ctx: Any, _: str) -> Iterable[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 import anabranch
-from anabranch.cli.command import CommandInterruptedError, PlainGroup, UnknownCommandError
+from anabranch.cli.command import CommandInterruptedError, PlainGroup, UnknownCommandError, hide_storage_options
 from anabranch.cli.completion import prepare_completion
 from anabranch.cli.options import flag
 from anabranch.cli.output import INTERRUPTED, ErrorView, Output, exit_code
@@ -101,9 +101,6 @@ _OPTION_FOR_EXTRA: dict[str, str] = {
 }
 _EXTRA = re.compile(r"unexpected extra argument\(s\) \((.+)\)")
 
-# The value may be a secret.
-_STORAGE_OPTION = re.compile(r"^((?:--storage-option=|-o)?\w+=).*")
-
 
 def _hint_for_extra(message: str, context: Any) -> str | None:
     """Return the option to use for an extra argument, or None. `message` is the error about it."""
@@ -114,20 +111,24 @@ def _hint_for_extra(message: str, context: Any) -> str | None:
 
 def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | None:
     """Return the hint for an option that a command does not have, or None. `words` is the command line."""
-    known = {each for parameter in context.command.params for each in parameter.opts}
-    hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option))
-    if hint is None and option in ("--branch", "-b") and "--ref" in known:
-        hint = "use --ref {value}"
     if context.parent is None:
-        first = next((at for at, word in enumerate(words) if word in context.command.commands), 0)
-        before = [_STORAGE_OPTION.sub(r"\1...", word) for word in words[:first]]
-        typed = " ".join(map(shell_text, [*words[first:], *before]))
-        return f"options come after the command: 'anabranch {typed}'" if first else None
+        return _hint_for_early_options(context, words)
+    takes_ref = any("--ref" in parameter.opts for parameter in context.command.params)
+    otherwise = "use --ref {value}" if takes_ref and option in ("--branch", "-b") else None
+    hint = _OPTION_INSTEAD.get((context.command_path.partition(" ")[2], option), otherwise)
     if hint is None:
         return None
     value, rest = _split_option(option, words)
     arguments = [word for word in rest if not word.startswith("-")][len(context.command_path.split()) - 1 :]
-    return hint.format(value=shell_text(value or "NAME"), argument=shell_text(arguments[0] if arguments else "BRANCH"))
+    argument = next(iter(arguments), "BRANCH")
+    return hint.format(value=shell_text(value or "NAME"), argument=shell_text(argument))
+
+
+def _hint_for_early_options(context: Any, words: Sequence[str]) -> str | None:
+    """Return the hint to write options after the command, or None if there are none before it."""
+    first = next((at for at, word in enumerate(words) if word in context.command.commands), 0)
+    typed = " ".join(map(shell_text, hide_storage_options([*words[first:], *words[:first]])))
+    return f"options come after the command: 'anabranch {typed}'" if first else None
 
 
 def _split_option(option: str, words: Sequence[str]) -> tuple[str | None, list[str]]:

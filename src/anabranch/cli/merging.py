@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from anabranch.cli.options import argument, flag, option, parse_pairs
 from anabranch.cli.output import CONFLICTS, ErrorView
-from anabranch.cli.texts import Table, text_value
+from anabranch.cli.texts import Table, text_or_none, text_value
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, MergeConflictError
 
@@ -221,25 +221,24 @@ def _decision(decision: Mapping[str, Any] | None) -> str | None:
 
 
 def _cells(conflict: "Conflict") -> tuple[object, ...]:
-    key = None if conflict.key is None else _row(conflict.key)
-    problem = conflict.problem if conflict.key is None or conflict.hint else ""
     column = conflict.column if conflict.path is None else f"{conflict.column}.{conflict.path}"
-    return (conflict.table, conflict.kind.value, key, column, *_values(conflict), problem)
-
-
-def _values(conflict: "Conflict") -> tuple[str | None, ...]:
-    values = (conflict.base, conflict.source, conflict.target)
+    sides = (conflict.base, conflict.source, conflict.target)
     if conflict.key is None:
-        return tuple(None if value is None else text_value(value) for value in values)
-    if conflict.column is not None:
-        return tuple(map(text_value, values))
-    rows = [value for value in values if value is not None]
+        return (conflict.table, conflict.kind.value, None, column, *map(text_or_none, sides), conflict.problem)
+    texts = _row_texts(sides) if conflict.column is None else map(text_value, sides)
+    problem = conflict.problem if conflict.hint else ""
+    return (conflict.table, conflict.kind.value, _row(conflict.key), column, *texts, problem)
+
+
+def _row_texts(sides: Sequence[Mapping[str, Any] | None]) -> tuple[str, ...]:
+    rows = [row for row in sides if row is not None]
     # The cells that are not the same on all sides, or all cells where a column is on one side only.
     changed = [name for name in rows[0] if any(row.get(name) != rows[0][name] for row in rows)]
-    return tuple(
-        "deleted" if value is None else _row({name: value[name] for name in changed if name in value} or value)
-        for value in values
-    )
+    return tuple("deleted" if row is None else _row(_only(changed, row) or row) for row in sides)
+
+
+def _only(names: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in names if name in row}
 
 
 def _row(values: Mapping[str, Any]) -> str:
@@ -284,8 +283,7 @@ def replay_tables(plan: "Sequence[CommitPlan]", sides: Sides) -> Iterator[Table]
         for table in each.tables
     ]
     if rows:
-        columns = ("commit", "table", "action", "inserted", "updated", "deleted", "conflicts")
-        yield Table(columns, rows)
+        yield Table(("commit", "table", "action", "inserted", "updated", "deleted", "conflicts"), rows)
     for each in plan:
         if each.conflicts:
             yield first_conflicts(each.conflicts, of=each.conflict_count, sides=sides)

@@ -54,26 +54,25 @@ class Table:
 
 def iter_lines(table: Table, *, width: int | None = None, paint: Paint | None = None) -> Iterator[str]:
     """Yield the lines of a table with rows. `width` is that of the terminal; `paint` colours a text in a style."""
-    header = [printable(column) for column in table.columns]
-    rows = [[_cell(value) for value in row] for row in table.rows]
-    shown = [*([header] if any(header) else []), *rows]
-    columns = [list(cells) for cells in zip(*shown, strict=True)]
-    natural = [max(map(_width, column)) for column in columns]
+    header = list(map(printable, table.columns))
+    rows = [list(map(_cell, row)) for row in table.rows]
+    has_header = any(header)
+    columns = list(zip(*([header] if has_header else []), *rows, strict=True))
+    widths = [max(map(_width, column)) for column in columns]
     gap = _GAP
-    if width is not None and sum(natural) + gap * (len(natural) - 1) > width:
+    if width is not None and sum(widths) + gap * (len(widths) - 1) > width:
         gap = _NARROW_GAP
-        fitted = _fit(columns, natural, width - gap * (len(natural) - 1))
+        fitted = _fit(columns, widths, width - gap * (len(widths) - 1))
         if fitted is None:
             yield from _iter_blocks(header, rows, width)
             return
-        natural = fitted
+        widths = fitted
     is_right = _right_columns(table)
-    for number, cells in enumerate(shown):
-        yield from _iter_row(
-            cells, natural, gap, is_right, None if number == 0 and any(header) else table.styles, paint
-        )
-        if number == 0 and any(header):
-            yield "─" * (sum(natural) + gap * (len(natural) - 1))
+    if has_header:
+        yield from _iter_row(header, widths, gap, is_right, (), paint)
+        yield "─" * (sum(widths) + gap * (len(widths) - 1))
+    for cells in rows:
+        yield from _iter_row(cells, widths, gap, is_right, table.styles, paint)
 
 
 def _right_columns(table: Table) -> list[bool]:
@@ -93,13 +92,13 @@ def _iter_row(
     widths: Sequence[int],
     gap: int,
     is_right: Sequence[bool],
-    styles: Sequence[str | None] | None,
+    styles: Sequence[str | None],
     paint: Paint | None,
 ) -> Iterator[str]:
     wrapped = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
     for parts in zip_longest(*wrapped, fillvalue=""):
         line = ""
-        for part, width, right, style in zip_longest(parts, widths, is_right, (styles or ())[: len(widths)]):
+        for part, width, right, style in zip_longest(parts, widths, is_right, styles[: len(widths)]):
             blank = " " * (width - _width(part))
             painted = paint(part, style) if paint is not None and style and part else part
             line += (blank + painted if right else painted + blank) + " " * gap
@@ -150,23 +149,23 @@ def _wrap(cell: str, width: int) -> list[str]:
     if _width(cell) <= width:
         return [cell]
     lines, line = [], ""
-    for word in _words(cell):
-        separator = " " if line else ""
-        if _width(line) + len(separator) + _width(word) <= width:
-            line += separator + word
-            continue
-        for piece in _pieces(word) if _width(word) > width else [word]:
-            separator = " " if line and piece is word else ""
-            if line and _width(line) + len(separator) + _width(piece) > width:
-                lines.append(line)
-                line = ""
-                separator = ""
-            line += separator + piece
-            while _width(line) > width:
-                head = _head(line, width)
-                lines.append(head)
-                line = line[len(head) :]
+    for separator, piece in _iter_pieces(cell, width):
+        if line and _width(line) + len(separator) + _width(piece) > width:
+            lines.append(line)
+            line = ""
+        line += separator + piece if line else piece
+        while _width(line) > width:
+            lines.append(_head(line, width))
+            line = line[len(lines[-1]) :]
     return [*lines, line] if line or not lines else lines
+
+
+def _iter_pieces(cell: str, width: int) -> Iterator[tuple[str, str]]:
+    """Yield each word of a text, or its pieces if it is too wide, with the separator before it."""
+    for word in _words(cell):
+        first, *others = _pieces(word) if _width(word) > width else [word]
+        yield " ", first
+        yield from (("", piece) for piece in others)
 
 
 def _head(text: str, width: int) -> str:
@@ -320,6 +319,10 @@ def text_value(value: Any) -> str:
             return f"[{shown}]" if len(value) <= _MOST_ITEMS else f"[{shown}, … {len(value)} values]"
         case _:
             return str(value)
+
+
+def text_or_none(value: Any) -> str | None:
+    return None if value is None else text_value(value)
 
 
 def value_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

@@ -250,7 +250,9 @@ class Home:
                     index_cache_size_bytes=_INDEX_BYTES,
                 )
         except VersionNotFoundError:
-            raise self.no_version(version) from None
+            # On an object store, which has no folders, Lance does not distinguish a missing dataset from a version.
+            has_versions = is_local(self.uri) or any(self.store().list(f"{self.folder}/_versions/".lstrip("/")))
+            raise (self.no_version(version) if has_versions else self._missing()) from None
         except DamagedFileError as err:
             # Only the manifest of a staged version may have a copy, in the ordinary version that shows it.
             if version is None or not is_staged(version):

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import AnabranchError, InvalidInputError
@@ -108,14 +109,12 @@ def list_values(
     start, end = (bind_parameters({name: parameter}, {name: given}, pipeline.location)[name] for given in (start, end))
     if end < start:
         raise InvalidInputError(f"the range ends at {end}, before it starts at {start}", hint="swap the two")
-    found: list[Any] = []
-    for value in _iter_range(start, end, step):
-        found.append(value)
-        if len(found) > _MOST_VALUES:
-            raise InvalidInputError(
-                f"there are more than {_MOST_VALUES:,} values from {start} to {end}", hint="use a larger step"
-            )
-    return tuple(found)
+    found = tuple(islice(_iter_range(start, end, step), _MOST_VALUES + 1))
+    if len(found) > _MOST_VALUES:
+        raise InvalidInputError(
+            f"there are more than {_MOST_VALUES:,} values from {start} to {end}", hint="use a larger step"
+        )
+    return found
 
 
 def _iter_range(start: Any, end: Any, step: str | int | None) -> Iterator[Any]:

@@ -129,12 +129,7 @@ def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatch
 
     Convert only between types of one kind: text does not become a number. The write refuses values that do not fit.
     """
-    fields = []
-    for found in rows.schema:
-        own = schema.field(found.name) if found.name in schema.names else found
-        is_alike = own.type == found.type or any(is_kind(own.type) and is_kind(found.type) for is_kind in _KINDS)
-        fields.append(own if is_alike else found)
-    wanted = pa.schema(fields)
+    wanted = pa.schema([_field_of_kind(found, schema) for found in rows.schema])
     if wanted.equals(rows.schema):
         return rows
     batches = (
@@ -142,6 +137,13 @@ def _as_columns(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatch
         for batch in rows
     )
     return pa.RecordBatchReader.from_batches(wanted, batches)
+
+
+def _field_of_kind(found: pa.Field, schema: pa.Schema) -> pa.Field:
+    """Return the field of this name in a schema if its type is of the same kind, else the field that was found."""
+    own = schema.field(found.name) if found.name in schema.names else found
+    is_alike = own.type == found.type or any(is_kind(own.type) and is_kind(found.type) for is_kind in _KINDS)
+    return own if is_alike else found
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -59,8 +59,7 @@ def _unique(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:
 
 def _not_null(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:
     for name in given.names(f"the column of {what}"):
-        sql = f"SELECT * FROM {_table(key)} WHERE {quoted(name)} IS NULL"
-        yield _check(key, f"not_null ({name})", sql, given)
+        yield _check(key, f"not_null ({name})", f"SELECT * FROM {_table(key)} WHERE {quoted(name)} IS NULL", given)
 
 
 def _accepted_values(key: str, given: Setting, what: str) -> Iterator[DeclaredCheck]:

@@ -137,19 +137,11 @@ def parse_engine(text: Any, location: SourceLocation) -> Engine:
 # The name of the parameter by which a function gets the session.
 RESERVED = "spark"
 
-
-def _checked_float(text: str) -> float:
-    number = float(text)
-    if not isfinite(number):
-        raise ValueError(text)
-    return number
-
-
 _FLAGS = {"true": True, "false": False}
 _CONVERSIONS: dict[type, Callable[[str], object]] = {
     str: str,
     int: int,
-    float: _checked_float,
+    float: float,
     bool: lambda text: _FLAGS[text.lower()],
     date: date.fromisoformat,
 }
@@ -205,21 +197,19 @@ def _converted(parameter: Parameter, value: Any, location: SourceLocation) -> An
     if type(value) is kind and _is_finite(value):
         return value
     # A whole number is often written without a point, and it is the same value.
-    if kind is float and type(value) is int:
-        return float(value)
+    is_whole = kind is float and type(value) is int
     try:
-        return _CONVERSIONS[kind](value) if isinstance(value, str) else _refuse(parameter, value, location)
-    except (ValueError, KeyError):
-        _refuse(parameter, value, location)
+        found = _CONVERSIONS[kind](value) if is_whole or isinstance(value, str) else None
+    except (ValueError, KeyError, OverflowError):
+        found = None
+    if found is None or not _is_finite(found):
+        location.fail(f"the parameter {parameter.name!r} is {value!r}", hint=f"give a {kind.__name__}")
+    return found
 
 
 def _is_finite(value: Any) -> bool:
     """Return whether a value can be recorded: JSON has no infinity and no NaN."""
     return not isinstance(value, float) or isfinite(value)
-
-
-def _refuse(parameter: Parameter, value: Any, location: SourceLocation) -> NoReturn:
-    location.fail(f"the parameter {parameter.name!r} is {value!r}", hint=f"give a {parameter.kind.__name__}")
 
 
 def written(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,7 +301,7 @@ def read_settings(text: str, *, file: str, first_line: int = 1) -> Setting:
     try:
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
-        return Setting(value={}, location=start) if root is None else _Reader(yaml, loader, start).read(root, depth=0)
+        return Setting(value={}, location=start) if root is None else _Reader(loader, start).read(root, depth=0)
     except yaml.YAMLError as err:
         mark = getattr(err, "problem_mark", None)
         location = start if mark is None else SourceLocation(file=file, line=first_line + mark.line)
@@ -323,8 +313,7 @@ def read_settings(text: str, *, file: str, first_line: int = 1) -> Setting:
 
 
 class _Reader:
-    def __init__(self, yaml: Any, loader: Any, start: SourceLocation) -> None:
-        self._yaml = yaml
+    def __init__(self, loader: Any, start: SourceLocation) -> None:
         self._loader = loader
         self._start = start
         self._parts = 0
@@ -335,12 +324,12 @@ class _Reader:
         # YAML aliases can repeat parts exponentially, so a small file may have a very large number of parts.
         if self._parts > _MOST_PARTS or depth > _DEEPEST:
             location.fail("the YAML has too many parts", hint=f"use at most {_MOST_PARTS:,}, at most {_DEEPEST} deep")
-        if isinstance(node, self._yaml.ScalarNode):
+        if node.id == "scalar":
             return Setting(value=self._scalar(node, location), location=location)
         # A tag asks for another type, such as a set or an object of Python.
         if node.tag not in _PLAIN_TAGS:
             location.fail(f"the YAML has the tag {node.tag!r}", hint="use plain mappings, lists and values")
-        if isinstance(node, self._yaml.SequenceNode):
+        if node.id == "sequence":
             return Setting(value=tuple(self.read(item, depth=depth + 1) for item in node.value), location=location)
         return Setting(value=self._mapping(node, depth=depth), location=location)
 
@@ -348,7 +337,7 @@ class _Reader:
         found: dict[str, Setting] = {}
         for key, item in node.value:
             location = self._location(key)
-            if not isinstance(key, self._yaml.ScalarNode) or key.value == "<<":
+            if key.id != "scalar" or key.value == "<<":
                 location.fail("a name is not a text", hint="write 'name: value'")
             # PyYAML keeps the last of two equal names without an error.
             if key.value in found:

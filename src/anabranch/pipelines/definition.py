@@ -6,7 +6,7 @@ import linecache
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -97,7 +97,7 @@ def _declared(given: Declaration, inputs: tuple[str, ...], *, code: str) -> Outp
         if name not in output.inputs:
             output.location.fail(
                 f"'{name}' is called incremental, and is not an input of '{output.key}'",
-                hint=f"its inputs are {', '.join(output.inputs) or 'none'}",
+                hint=f"its inputs are {_listed(output.inputs)}",
             )
     return output
 
@@ -141,26 +141,35 @@ def _check_signature(
     """Return the options of a function besides its inputs. Refuse a function with other parameters."""
     name = getattr(function, "__name__", repr(function))
     taken = inspect.signature(function).parameters.values()
-    frames = [each for each in taken if each.kind in _POSITIONAL]
-    is_open = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in taken)
-    needed = sum(each.default is inspect.Parameter.empty for each in frames)
-    if len(inputs) < needed or (len(inputs) > len(frames) and not is_open):
-        shown = ", ".join(each.name for each in frames) or "none"
-        location.fail(
-            f"{name}() takes {len(frames)} inputs ({shown}), and {len(inputs)} are declared"
-            f" ({', '.join(inputs) or 'none'})",
-            hint="let it take one DataFrame for each input, in their order; parameters come after a '*'",
-        )
+    _check_inputs(name, taken, inputs, location)
     # Inputs are passed by position. A parameter that is keyword-only cannot be taken for one of them.
     options = tuple(each.name for each in taken if each.kind is inspect.Parameter.KEYWORD_ONLY)
     for option in options:
         if option not in parameters and option != RESERVED:
-            known = ", ".join(parameters) or "none"
             location.fail(
                 f"{name}() takes {option!r}, which is not a parameter of the pipeline",
-                hint=f"declare it; the parameters are {known}",
+                hint=f"declare it; the parameters are {_listed(parameters)}",
             )
     return options
+
+
+def _check_inputs(
+    name: str, taken: Collection[inspect.Parameter], inputs: Sequence[str], location: SourceLocation
+) -> None:
+    """Refuse a function that cannot take its inputs by position."""
+    frames = [each for each in taken if each.kind in _POSITIONAL]
+    is_open = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in taken)
+    needed = sum(each.default is inspect.Parameter.empty for each in frames)
+    if len(inputs) < needed or (len(inputs) > len(frames) and not is_open):
+        location.fail(
+            f"{name}() takes {len(frames)} inputs ({_listed(each.name for each in frames)}), and {len(inputs)} are"
+            f" declared ({_listed(inputs)})",
+            hint="let it take one DataFrame for each input, in their order; parameters come after a '*'",
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 # The prefix of the names of modules in which pipeline files are executed.
@@ -220,11 +229,15 @@ def execute(source: Source) -> ModuleType:
     except SyntaxError as err:
         SourceLocation(file=err.filename or source.file, line=err.lineno or 1).fail(err.msg, hint="correct the Python")
     except Exception as err:
-        # The innermost line of the file itself: deeper frames are those of libraries.
-        lines = [frame.lineno for frame in traceback.extract_tb(err.__traceback__) if frame.filename == source.file]
-        problem = f"{SourceLocation(file=source.file, line=(lines or [1])[-1] or 1)}: {type(err).__name__}: {err}"
+        problem = f"{_location_in(source.file, err)}: {type(err).__name__}: {err}"
         raise InvalidPipelineError(problem, hint="a pipeline file declares outputs, and does nothing else") from err
     return module
+
+
+def _location_in(file: str, err: Exception) -> SourceLocation:
+    """Return the innermost line of a file that raised an error: deeper frames are those of libraries."""
+    lines = [frame.lineno for frame in traceback.extract_tb(err.__traceback__) if frame.filename == file]
+    return SourceLocation(file=file, line=(lines or [1])[-1] or 1)
 
 
 Function = Callable[..., Any]

@@ -140,19 +140,8 @@ def select_outputs(
     pipeline: PipelineDefinition, repo: "Repository", snapshot: Snapshot, selection: Selection
 ) -> dict[str, Output]:
     """Return the selected outputs in the order of their declaration, by default all."""
-    for name in ("only", "select", "exclude"):
-        given = getattr(selection, name)
-        # A text is a sequence too, and its characters would be taken for names.
-        if isinstance(given, str):
-            raise InvalidInputError(f"{name} is {given!r}", hint=f"give a list: {name}=[{given!r}]")
-    if selection.only and selection.select:
-        raise InvalidInputError("both 'only' and 'select' are given", hint="leave one out")
-    for key in selection.only:
-        if key not in pipeline.outputs:
-            known = ", ".join(pipeline.outputs)
-            pipeline.location.fail(f"the pipeline has no output {key!r}", hint=f"its outputs are {known}")
-    expressions = (*selection.select, *selection.exclude)
-    if selection.since is not None and not any(_STATE in each for each in expressions):
+    _check_names(pipeline, selection)
+    if selection.since is not None and not any(_STATE in each for each in (*selection.select, *selection.exclude)):
         raise InvalidInputError(
             f"'since' is {selection.since!r}, and nothing is selected by state", hint=f"select '{_CHANGED}'"
         )
@@ -168,6 +157,20 @@ def select_outputs(
     return {key: output for key, output in pipeline.outputs.items() if key in wanted}
 
 
+def _check_names(pipeline: PipelineDefinition, selection: Selection) -> None:
+    for name in ("only", "select", "exclude"):
+        given = getattr(selection, name)
+        # A text is a sequence too, and its characters would be taken for names.
+        if isinstance(given, str):
+            raise InvalidInputError(f"{name} is {given!r}", hint=f"give a list: {name}=[{given!r}]")
+    if selection.only and selection.select:
+        raise InvalidInputError("both 'only' and 'select' are given", hint="leave one out")
+    for key in selection.only:
+        if key not in pipeline.outputs:
+            known = ", ".join(pipeline.outputs)
+            pipeline.location.fail(f"the pipeline has no output {key!r}", hint=f"its outputs are {known}")
+
+
 def _matching(outputs: Mapping[str, Output], expressions: Sequence[str], changed: Callable[[], set[str]]) -> set[str]:
     """Return the outputs that match any of some expressions: `orders`, `+orders`, `mart.*`, `state:changed+`."""
     before = steps_before(outputs)
@@ -177,20 +180,26 @@ def _matching(outputs: Mapping[str, Output], expressions: Sequence[str], changed
             after[name].append(key)
     found: set[str] = set()
     for expression in expressions:
-        parts = _EXPRESSION.fullmatch(expression.strip())
-        if parts is None:
-            raise InvalidInputError(
-                f"the selection {expression!r} cannot be read", hint="write it like orders, +orders, orders+ or mart.*"
-            )
-        upwards, name, downwards = parts.groups()
-        if name.startswith(_STATE) and name != _CHANGED:
-            state = name.removeprefix(_STATE)
-            raise InvalidInputError(f"the state {state!r} is not known", hint=f"use '{_CHANGED}'")
+        upwards, name, downwards = _parse_expression(expression)
         keys = changed() if name == _CHANGED else _named(outputs, name)
         found |= keys
         found |= _reachable(keys, before) if upwards else set()
         found |= _reachable(keys, after) if downwards else set()
     return found
+
+
+def _parse_expression(expression: str) -> tuple[str, str, str]:
+    """Return the '+' before the name in an expression, if any, the name, and the '+' after it."""
+    parts = _EXPRESSION.fullmatch(expression.strip())
+    if parts is None:
+        raise InvalidInputError(
+            f"the selection {expression!r} cannot be read", hint="write it like orders, +orders, orders+ or mart.*"
+        )
+    upwards, name, downwards = parts.groups()
+    if name.startswith(_STATE) and name != _CHANGED:
+        state = name.removeprefix(_STATE)
+        raise InvalidInputError(f"the state {state!r} is not known", hint=f"use '{_CHANGED}'")
+    return upwards, name, downwards
 
 
 def _named(outputs: Mapping[str, Output], name: str) -> set[str]:
@@ -264,7 +273,8 @@ def plan_pipeline(
     values = bind_parameters(pipeline.parameters, parameters, pipeline.location)
     # Order all outputs, not only the selected ones: a cycle is refused in each run.
     order = in_order(pipeline.outputs)
-    snapshot = repo.snapshot_of(branch or repo.branch)
+    target = branch or repo.branch
+    snapshot = repo.snapshot_of(target)
     chosen = select_outputs(pipeline, repo, snapshot, selection)
     before = steps_before(chosen)
     steps = tuple(
@@ -280,7 +290,7 @@ def plan_pipeline(
     return Plan(
         pipeline=pipeline.name,
         source=pipeline.source,
-        branch=branch or repo.branch,
+        branch=target,
         parameters=values,
         steps=steps,
         checks=tuple(checks),
@@ -291,11 +301,11 @@ def _refuse_missing(
     pipeline: PipelineDefinition, steps: Sequence[Step], checks: Sequence[DeclaredCheck], snapshot: Snapshot
 ) -> None:
     """Refuse outputs and checks that read a table which neither exists nor is built."""
-    built = {step.key for step in steps}
+    built = {step.key: step.output for step in steps}
     correct = "correct the name, declare it as an output, or load it first"
     readers = [
-        (f"'{each.key}'", each.inputs, each.location, f"select '+{each.key}', which includes what it reads", correct)
-        for each in (step.output for step in steps)
+        (f"'{key}'", output.inputs, output.location, f"select '+{key}', which includes what it reads", correct)
+        for key, output in built.items()
     ]
     # Without the check, data might be published that it would have refused.
     readers += [
@@ -305,11 +315,11 @@ def _refuse_missing(
     for reader, tables, location, to_select, to_correct in readers:
         for key in tables:
             if key not in built and key not in snapshot:
-                is_declared = key in pipeline.outputs
-                missing = "selected" if is_declared else "an output"
+                missing, hint = "an output", to_correct
+                if key in pipeline.outputs:
+                    missing, hint = "selected", to_select.format(key)
                 location.fail(
-                    f"{reader} reads '{key}', which is neither {missing} nor a table of the branch",
-                    hint=to_select.format(key) if is_declared else to_correct,
+                    f"{reader} reads '{key}', which is neither {missing} nor a table of the branch", hint=hint
                 )
 
 

@@ -118,8 +118,7 @@ def declare_project(kind: type[_Kind], source: Source) -> _Kind:
         _declare_model(pipeline, bucket, model)
     for path, text in files.items():
         if path.parts[0] == _CHECKS and path.suffix == ".sql":
-            location = SourceLocation(file=f"{folder}{path}", line=1)
-            pipeline._add_check(declare_check(path.stem, text, location))
+            pipeline._add_check(declare_check(path.stem, text, SourceLocation(file=f"{folder}{path}", line=1)))
     return pipeline
 
 
@@ -188,9 +187,7 @@ def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_M
         other = beside.pop(path.with_suffix(""), None)
         if other is not None:
             more = _known(read_settings(files[other], file=f"{folder}{other}"))
-            # Refuse both, because it would not be clear which one has precedence.
-            for name in more.keys() & settings.keys():
-                more[name].fail(f"{name!r} is also in the header of {file}", hint="keep one of them")
+            _check_disjoint(settings, more, file=file)
             settings = settings | more
         location = SourceLocation(file=file, line=1)
         yield _Model(path=path, text=text, header_lines=length, location=location, settings=settings)
@@ -200,6 +197,12 @@ def _iter_models(files: Mapping[PurePosixPath, str], folder: str) -> Iterator[_M
             f"{folder}{path}:1: there is no model beside the file",
             hint=f"name it like its model: {path.stem}.sql or {path.stem}.py",
         )
+
+
+def _check_disjoint(header: Mapping[str, Setting], beside: Mapping[str, Setting], *, file: str) -> None:
+    # Refuse a setting in both, because it would not be clear which one has precedence.
+    for name in beside.keys() & header.keys():
+        beside[name].fail(f"{name!r} is also in the header of {file}", hint="keep one of them")
 
 
 def _header(text: str, *, comment: str, file: str) -> tuple[dict[str, Setting], int]:

@@ -136,8 +136,7 @@ def input_snapshot(repo: "Repository", commit: GraphCommit) -> Snapshot:
 
 def iter_new_rows(key: str, *, before: Snapshot, after: Snapshot) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table that were inserted or updated between two states, with their new values."""
-    found = diff_snapshots(before, after, keys=[key], load_comparer=default_comparer)
-    for table in found.tables:
+    for table in diff_snapshots(before, after, keys=[key], load_comparer=default_comparer).tables:
         if table.key != key:
             continue
         for batch in table.iter_batches():

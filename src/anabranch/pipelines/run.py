@@ -173,8 +173,7 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
         begun = run.snapshot()
         # Only these need their last build, and the search for it reads the history.
         growing = [step.key for step in plan.steps if step.output.incremental]
-        last_builds = find_last_builds(begun, pipeline=plan.pipeline, outputs=growing)
-        builders = start_builders(run, last_builds)
+        builders = start_builders(run, find_last_builds(begun, pipeline=plan.pipeline, outputs=growing))
         built = _Crew(plan, repo, run, builders, manner.progress).build_all(manner.jobs)
         try:
             commit = run.publish(checks=_unmoved(plan, run), metadata=published_metadata(begun.id, built))
@@ -250,7 +249,7 @@ class _Crew:
         with ThreadPoolExecutor(jobs, thread_name_prefix="anabranch-step") as threads:
             try:
                 while waiting or working:
-                    ready = [step for step in waiting if all(key in self._built for key in step.after)]
+                    ready = [step for step in waiting if self._built.keys() >= set(step.after)]
                     # Not more than there are threads: a step in the queue of the pool would be reported as started too
                     # early.
                     for step in ready[: jobs - len(working)]:

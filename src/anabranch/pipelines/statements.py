@@ -128,14 +128,7 @@ def _parse(text: str) -> exp.Query:
     try:
         trees = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
     except ParseError as err:
-        first = err.errors[0] if err.errors else {}
-        text, near = first.get("description", str(err)), first.get("highlight")
-        # At the end of the text, the message contains internals of the parser.
-        text = text.partition(" but got <Token")[0]
-        where = f" near {near!r}" if near else ""
-        raise StatementError(
-            f"the SQL does not parse: {text}{where}", hint="correct it", line=first.get("line") or 1
-        ) from None
+        raise _statement_error(err) from None
     # The parser is recursive, and a deeply nested statement exhausts the stack.
     except (SqlglotError, RecursionError) as err:
         raise StatementError(f"the SQL does not parse: {err}", hint="correct it") from None
@@ -149,6 +142,15 @@ def _parse(text: str) -> exp.Query:
             f"the SQL is not a SELECT: it begins with {word}", hint="give a SELECT; its rows are written"
         )
     return trees[0]
+
+
+def _statement_error(err: ParseError) -> StatementError:
+    first = err.errors[0] if err.errors else {}
+    text, near = first.get("description", str(err)), first.get("highlight")
+    # At the end of the text, the message contains internals of the parser.
+    text = text.partition(" but got <Token")[0]
+    where = f" near {near!r}" if near else ""
+    return StatementError(f"the SQL does not parse: {text}{where}", hint="correct it", line=first.get("line") or 1)
 
 
 def _is_other(table: exp.Table, common: set[str]) -> bool:

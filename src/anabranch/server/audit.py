@@ -111,9 +111,8 @@ class AuditLog:
             wanted = status or pending.event.status
             if pending.status != wanted:
                 recorded.append((pending, replace(pending.event, status=wanted, happened_at=self._clock())))
-        if changes or recorded:
-            events = [Insert("audit_events", row_of(event)) for _, event in recorded]
-            self._database.write_all([*changes, *events])
+        if writes := [*changes, *(Insert("audit_events", row_of(event)) for _, event in recorded)]:
+            self._database.write_all(writes)
         # Only after the transaction: if it fails, the route records the event again, with the status of the error.
         for pending, event in recorded:
             pending.status = event.status

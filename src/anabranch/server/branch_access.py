@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from anabranch.display import to_datetime
 from anabranch.errors import BranchExistsError, BusyError, CommitNotFoundError, InvalidNameError, TagNotFoundError
 from anabranch.ids import MAIN, CommitId, TableKey, TagName
-from anabranch.repo.log.entries import CommitKind, GraphCommit
+from anabranch.repo.log.entries import CommitKind
 from anabranch.repo.refs.branches import BranchInfo
 from anabranch.repo.repository import Repository
 from anabranch.repo.runs.engine_access import EngineAccess
@@ -224,8 +224,9 @@ class OpenBranch:
         On a dev branch the change is made to the branch's own copies of the tables.
         """
         # The first attempt was published, and only its answer was lost.
-        if self.attempt is not None and self.attempt.commit is not None:
-            return self._repeat(self.attempt.commit)
+        if self.attempt is not None and (made := self.attempt.commit) is not None:
+            self.note_copies(self)
+            return Changed(result=json.loads(made.metadata[_RESULT]), commit_id=made.graph_commit_id)
         # A put of an earlier attempt that timed out may still arrive. Then publishing finds it and changes nothing.
         once = None if self.attempt is None else self.attempt.once(self.name)
 
@@ -242,11 +243,6 @@ class OpenBranch:
         done = retried(attempt, seconds=self.retry_seconds)
         self.note_copies(self)
         return done
-
-    def _repeat(self, commit: GraphCommit) -> Changed[_Result]:
-        """Return the result of an earlier attempt that made its commit but was not answered."""
-        self.note_copies(self)
-        return Changed(result=json.loads(commit.metadata[_RESULT]), commit_id=commit.graph_commit_id)
 
     def _find_commit_id(self, ref: str) -> str | None:
         """Return the id of the commit that a ref names, or None if the ref is a time."""

@@ -5,6 +5,7 @@ import logging
 import re
 import secrets
 import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -214,14 +215,15 @@ class Branches:
         If not, each request creates its own branch, which may take long and may fail.
         """
         branches = [one.branch for one in waiting]
+        by_actor: defaultdict[str | None, dict[str, str]] = defaultdict(dict)
+        for branch in branches:
+            by_actor[branch.created_by][branch.id] = describe(branch.name, branch.description)
         try:
-            for actor in dict.fromkeys(branch.created_by for branch in branches):
+            for actor, some in by_actor.items():
                 repository = self._projects.open(project_id, actor=actor)
-                some = {one.id: describe(one.name, one.description) for one in branches if one.created_by == actor}
                 if not EngineAccess(repository).create_live_branches(some):
                     raise BusyError("the id of a branch is in use", hint="create each by itself")
-            events = [one.event for one in waiting]
-            self._rows.insert(*branches, write=partial(self._audit.write, requests=events))
+            self._rows.insert(*branches, write=partial(self._audit.write, requests=[one.event for one in waiting]))
         except ProjectNotFoundError:
             return False  # an error of the client, and nothing was created
         except Exception:  # noqa: BLE001 - `_create_alone` reports it to the client
@@ -344,9 +346,8 @@ class Branches:
     def _finish_delete(self, repository: Repository, project_id: str, branch_id: str) -> None:
         """Delete a branch with its files, and its row last: until then, a start repeats the deletion."""
         with suppress(BranchNotFoundError):
-            retried(
-                lambda: repository.branch_delete(branch_id, purge=True), seconds=self._settings.limits.retry_seconds
-            )
+            seconds = self._settings.limits.retry_seconds
+            retried(lambda: repository.branch_delete(branch_id, purge=True), seconds=seconds)
         self._tokens.revoke_all(project_id=project_id, branch_id=branch_id)
         self._rows.delete(branch_id)
 

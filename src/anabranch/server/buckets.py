@@ -59,22 +59,12 @@ class Buckets:
         # A row of the branch hides the row of main with the same name. A bucket with tables is visible in any case: a
         # hidden one has none, until a table is created in it again.
         made = {name for name, row in own.items() if not row.is_hidden}
-        visible = {name for name in main if name not in own} | made
+        visible = (main.keys() - own.keys()) | made
         local = made | _without_main(branch, counts.keys() - main.keys())
-        found = []
-        for name in sorted(visible | counts.keys()):
-            row = own.get(name) or main.get(name)
-            found.append(
-                Bucket(
-                    name=name,
-                    description="" if row is None else row.description,
-                    source="branch" if name in local else "main",
-                    table_count=counts.get(name, 0),
-                    created_at=None if row is None else row.created_at,
-                    created_by=None if row is None else row.created_by,
-                )
-            )
-        return found
+        return [
+            _bucket(name, own.get(name) or main.get(name), is_local=name in local, table_count=counts[name])
+            for name in sorted(visible | counts.keys())
+        ]
 
     def get(self, branch: OpenBranch, name: str, snapshot: Snapshot) -> Bucket:
         for bucket in self.list_all(branch, snapshot):
@@ -111,9 +101,8 @@ class Buckets:
 
     def _rows(self, project_id: str, branch_id: str) -> dict[str, BucketRow]:
         """Return the rows of a branch by bucket name."""
-        rows = self._database.read(
-            "SELECT * FROM buckets WHERE project_id = ? AND branch_id = ?", [project_id, branch_id]
-        )
+        sql = "SELECT * FROM buckets WHERE project_id = ? AND branch_id = ?"
+        rows = self._database.read(sql, [project_id, branch_id])
         return {row["name"]: BucketRow(**row) for row in rows}
 
     def _put(self, branch: OpenBranch, name: str, *, description: str, is_hidden: bool) -> None:
@@ -135,6 +124,18 @@ class Buckets:
         self._database.write(
             "DELETE FROM buckets WHERE project_id = ? AND branch_id = ? AND name = ?", [project_id, branch_id, name]
         )
+
+
+def _bucket(name: str, row: BucketRow | None, *, is_local: bool, table_count: int) -> Bucket:
+    """Return a bucket as clients see it. One that a table created has no row."""
+    return Bucket(
+        name=name,
+        description="" if row is None else row.description,
+        source="branch" if is_local else "main",
+        table_count=table_count,
+        created_at=None if row is None else row.created_at,
+        created_by=None if row is None else row.created_by,
+    )
 
 
 def _without_main(branch: OpenBranch, names: set[str]) -> set[str]:

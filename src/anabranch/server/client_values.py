@@ -27,13 +27,7 @@ def rows_of_objects(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 
     Other columns are omitted, so that an insert uses their defaults and an upsert keeps their values.
     """
-    named = {name for row in objects for name in row}
-    if unknown := sorted(named - set(schema.names)):
-        raise SchemaMismatchError(
-            f"the rows have unknown columns {', '.join(map(repr, unknown))}; the table has {', '.join(schema.names)}",
-            hint="omit them, or add the columns first",
-        )
-    wanted = pa.schema([field for field in schema if field.name in named])
+    wanted = _named_columns(objects, schema)
     by_value = {field.name for field in wanted if is_read_by_value(field.type)}
     parsed = _parse(objects, pa.schema([field for field in wanted if field.name not in by_value]))
     columns = [
@@ -44,6 +38,16 @@ def rows_of_objects(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
     ]
     # A table created without columns has no rows. A table whose columns are removed keeps its number of rows.
     return pa.table(columns, schema=wanted) if columns else pa.table({"": pa.nulls(len(objects))}).select([])
+
+
+def _named_columns(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Schema:
+    named = {name for row in objects for name in row}
+    if unknown := sorted(named - set(schema.names)):
+        raise SchemaMismatchError(
+            f"the rows have unknown columns {', '.join(map(repr, unknown))}; the table has {', '.join(schema.names)}",
+            hint="omit them, or add the columns first",
+        )
+    return pa.schema([field for field in schema if field.name in named])
 
 
 def _parse(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -100,17 +104,20 @@ def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
 
 
 def _read(value: Any, kind: pa.DataType) -> Any:
-    is_extension = isinstance(kind, pa.BaseExtensionType)
-    if is_extension and kind.extension_name not in ("arrow.uuid", "arrow.json"):
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in ("arrow.uuid", "arrow.json"):
         raise TypeError(f"values of {kind.extension_name} cannot be sent as JSON")
     # `value_from_json` also accepts values in the form of Python, such as pairs or integers, which a request must not
     # send.
     if pa.types.is_map(kind) and not isinstance(value, Mapping):
         raise TypeError("expected an object")
-    is_text = is_extension or _is_bytes(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
-    if is_text and not isinstance(value, str):
+    if not isinstance(value, str) and _is_sent_as_text(kind):
         raise TypeError("expected a text")
     return value_from_json(value, kind)
+
+
+def _is_sent_as_text(kind: pa.DataType) -> bool:
+    is_extension = isinstance(kind, pa.BaseExtensionType)
+    return is_extension or _is_bytes(kind) or bool(pa.types.is_time(kind) or pa.types.is_duration(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

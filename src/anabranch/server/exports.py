@@ -159,11 +159,7 @@ class ExportResult(BaseModel):
 
 @router.post("/export", response_model=ExportResult, responses={202: {"model": Job, "description": "Not done yet"}})
 async def export_table(
-    call: BranchToRead,
-    bucket: BucketName,
-    table: TableName,
-    body: NewExport,
-    wait: Wait = 30.0,
+    call: BranchToRead, bucket: BucketName, table: TableName, body: NewExport, wait: Wait = 30.0
 ) -> Response:
     """Write rows of a table to a file, which can then be fetched."""
     submit = call.part(Exports).submit

@@ -141,9 +141,8 @@ class Files:
 
     def list_all(self, project_id: str) -> list[StagedFile]:
         """Return the files of a project, newest first."""
-        rows = self._database.read(
-            "SELECT * FROM files WHERE project_id = ? ORDER BY created_at DESC, id", [project_id]
-        )
+        sql = "SELECT * FROM files WHERE project_id = ? ORDER BY created_at DESC, id"
+        rows = self._database.read(sql, [project_id])
         return [self._file(row) for row in rows]
 
     def delete(self, project_id: str, file_id: str) -> None:
@@ -303,9 +302,8 @@ class _Receiver:
         if not self._is_whole:
             raise InvalidInputError("the connection closed before the file was complete", hint="send it again")
         if self._name is None:
-            raise InvalidInputError(
-                "the body has no file", hint=f"send it as the part '{_PART_NAME}' of multipart/form-data"
-            )
+            hint = f"send it as the part '{_PART_NAME}' of multipart/form-data"
+            raise InvalidInputError("the body has no file", hint=hint)
         return self._incoming.complete(self._name)
 
     def _on_part_begin(self) -> None:

@@ -45,10 +45,8 @@ CommitName = Annotated[
 ]
 # A time of the repository, which counts microseconds.
 Timestamp = Annotated[datetime, BeforeValidator(to_datetime)]
-
-
-def _branch_id(name: str) -> str:
-    return DEFAULT_BRANCH if name == MAIN else name
+# The name of a branch in the repository as its id in paths.
+_BranchId = Annotated[str, BeforeValidator(lambda name: DEFAULT_BRANCH if name == MAIN else name)]
 
 
 class Commit(BaseModel):
@@ -57,7 +55,7 @@ class Commit(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     id: Annotated[str, Field(validation_alias="graph_commit_id")]
-    branch_id: Annotated[str, BeforeValidator(_branch_id), Field(validation_alias="branch")]
+    branch_id: Annotated[_BranchId, Field(validation_alias="branch")]
     parent_id: Annotated[str | None, Field(validation_alias="parent_commit_id")]
     merged_parent_id: Annotated[str | None, Field(validation_alias="merged_parent_commit_id")]
     actor: Annotated[str | None, Field(validation_alias="actor_id")]

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -226,7 +227,7 @@ async def answer_once(
     token = authenticate(request)
     key = request.headers[HEADER]
     # The rule of HEADER_PARAMETER, which FastAPI only describes and does not check.
-    if not 1 <= len(key) <= _LONGEST or not (key.isascii() and key.isprintable()) or " " in key:
+    if not re.fullmatch(rf"[!-~]{{1,{_LONGEST}}}", key):
         raise InvalidInputError(
             f"the {HEADER} {key[:40]!r} is not valid", hint=f"use 1 to {_LONGEST} printable ASCII characters, no space"
         )

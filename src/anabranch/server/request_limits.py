@@ -73,11 +73,7 @@ class RequestMiddleware:
         # Not a secret. `secrets` calls the system, and then the event loop waits until other threads release the
         # interpreter.
         state["request_id"] = f"{random.getrandbits(64):016x}"
-        secret = find_secret(_header(scope, b"authorization").decode("latin-1"))
-        token = None if secret is None else self._find_token(secret)
-        if token is None and scope["path"].startswith(_UI_PATH):
-            # Only here: another site could send the cookie of a visitor to the other routes.
-            token = self._find_visitor(Request(scope))
+        token = self._find_token_of(scope)
         if token is not None:
             state["token"] = token
         is_known = token is not None
@@ -95,6 +91,15 @@ class RequestMiddleware:
             await self._limited(scope, receive, send, seconds=seconds, is_known=is_known)
         finally:
             slots.used -= 1
+
+    def _find_token_of(self, scope: Scope) -> Token | None:
+        """Return the valid token of a request, or that of the visitor of the UI, or None."""
+        secret = find_secret(_header(scope, b"authorization").decode("latin-1"))
+        token = None if secret is None else self._find_token(secret)
+        if token is None and scope["path"].startswith(_UI_PATH):
+            # Only here: another site could send the cookie of a visitor to the other routes.
+            return self._find_visitor(Request(scope))
+        return token
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send, *, seconds: float, is_known: bool) -> None:
         has_begun = False
@@ -115,18 +120,7 @@ class RequestMiddleware:
                     await send(_with_warnings(message, warnings))
                     extend(message)
 
-                is_form = _header(scope, b"content-type").startswith(b"multipart/")
-                # By path too: other routes would keep a form in memory.
-                is_upload = is_form and scope["path"].endswith(_UPLOAD_PATHS)
-                most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
-                length = _header(scope, b"content-length")
-                # Without a valid token the answer is 401, even if the body is too large.
-                if is_known and length.isdigit() and int(length) > most:
-                    raise _too_large(most)
-                # Uploads go to disk piece by piece. Other bodies are kept in memory until the request ends.
-                held = None if is_upload else self._bodies
-                values = None if is_form else self._limits.body_values
-                body = _Body(receive, limits=self._limits, most=most, most_values=values, held=held, on_message=extend)
+                body = self._limited_body(scope, receive, is_known=is_known, on_message=extend)
                 try:
                     with collect_warnings() as warnings:
                         await self._app(scope, body.receive, send_and_extend)
@@ -143,6 +137,23 @@ class RequestMiddleware:
             await self._answer(Request(scope), error)(scope, receive, send)
         except AnabranchError as err:
             await self._answer(Request(scope), err)(scope, receive, send)
+
+    def _limited_body(
+        self, scope: Scope, receive: Receive, *, is_known: bool, on_message: Callable[[Message], None]
+    ) -> "_Body":
+        """Return the body of a request with the limits of its kind. Raise TooLargeError if its length exceeds them."""
+        is_form = _header(scope, b"content-type").startswith(b"multipart/")
+        # By path too: other routes would keep a form in memory.
+        is_upload = is_form and scope["path"].endswith(_UPLOAD_PATHS)
+        most = self._limits.upload_bytes if is_upload else self._limits.body_bytes
+        length = _header(scope, b"content-length")
+        # Without a valid token the answer is 401, even if the body is too large.
+        if is_known and length.isdigit() and int(length) > most:
+            raise _too_large(most)
+        # Uploads go to disk piece by piece. Other bodies are kept in memory until the request ends.
+        held = None if is_upload else self._bodies
+        values = None if is_form else self._limits.body_values
+        return _Body(receive, limits=self._limits, most=most, most_values=values, held=held, on_message=on_message)
 
 
 def _with_warnings(message: Message, warnings: Sequence[str]) -> Message:
@@ -219,10 +230,8 @@ class _Body:
             return
         self._values += body.count(b",") + body.count(b"{") + body.count(b"[")
         if self._values > self._most_values:
-            error = TooLargeError(
-                f"the body has more than {self._most_values} values", hint="send less at a time, or a file"
-            )
-            raise EnvelopeException(error)
+            problem = f"the body has more than {self._most_values} values"
+            raise EnvelopeException(TooLargeError(problem, hint="send less at a time, or a file"))
 
     def release(self) -> None:
         """Stop counting the body."""

@@ -251,9 +251,12 @@ class ServiceRoute(APIRoute):
             self.app = request_response(self._handle)
 
     @property
-    def _needs(self) -> Any:
+    def _needs(self) -> Needs | Public:
         """Return the requirement that the first parameter of the endpoint states."""
         (needs,) = (one.dependency for one in get_args(next(iter(self._parameters.values())).annotation)[1:])
+        if not isinstance(needs, Needs | Public):
+            # FastAPI does not check the token of such a route.
+            raise TypeError(f"the first argument of {self.name!r} states no scope that is checked")
         return needs
 
     def get_route_handler(self) -> _Handler:
@@ -264,9 +267,6 @@ class ServiceRoute(APIRoute):
         needs = self._needs
         if isinstance(needs, Public):
             return super().get_route_handler()
-        if not isinstance(needs, Needs):
-            # FastAPI does not check the token of such a route.
-            raise TypeError(f"the first argument of {self.name!r} states no scope that is checked")
         handle = _explaining(self._make_handler(needs))
         if (self.methods or set()) <= _READS:
             return handle
@@ -312,22 +312,12 @@ class ServiceRoute(APIRoute):
         async def handle(request: Request) -> Response:
             token = needs.authenticate(request)
             body = await _read_body(request) if has_body else _MISSING
-            # Collect the errors: FastAPI also reports all errors of a request at once.
-            errors: list[Any] = []
-            for name, kind in call_path.items():
-                _checked(kind, request.path_params[name], ("path", name), errors)
-            arguments = {name: read(request, body, errors) for name, read in readers.items()}
-            if errors:
-                raise RequestValidationError(errors)
+            arguments = _read_arguments(request, body, readers, call_path)
             with needs.open(request, token) as call:
                 arguments[call_name] = call
                 if is_coroutine:
                     return self._render(await self.endpoint(**arguments))
-                run = (
-                    run_in_threadpool
-                    if threads is None
-                    else partial(getattr(get_service(request), threads).run, token.id)
-                )
+                run = run_in_threadpool if threads is None else partial(getattr(call.service, threads).run, token.id)
                 return await run(lambda: self._render(self.endpoint(**arguments)))
 
         return handle
@@ -344,6 +334,20 @@ class ServiceRoute(APIRoute):
             return Response(status_code=status)
         checked = self._answer_type.validate_python(answer, from_attributes=True)
         return Response(self._answer_type.dump_json(checked), status, media_type="application/json")
+
+
+def _read_arguments(
+    request: Request, body: Any, readers: Mapping[str, _Reader], call_path: Mapping[str, TypeAdapter[str]]
+) -> dict[str, Any]:
+    """Return the arguments of an endpoint by name, after a check of the path parameters of its call."""
+    # Collect the errors: FastAPI also reports all errors of a request at once.
+    errors: list[Any] = []
+    for name, kind in call_path.items():
+        _checked(kind, request.path_params[name], ("path", name), errors)
+    arguments = {name: read(request, body, errors) for name, read in readers.items()}
+    if errors:
+        raise RequestValidationError(errors)
+    return arguments
 
 
 def _is_model(kind: Any) -> bool:

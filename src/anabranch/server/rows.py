@@ -18,15 +18,7 @@ from anabranch.repo.transaction import Transaction
 from anabranch.server.branch_access import OpenBranch
 from anabranch.server.client_values import checked_filter, rows_of_objects
 from anabranch.server.request_limits import in_threads
-from anabranch.server.routing import (
-    Body,
-    BranchToChange,
-    BranchToRead,
-    BucketName,
-    RefQuery,
-    TableName,
-    make_router,
-)
+from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, RefQuery, TableName, make_router
 from anabranch.server.tables import ColumnInfo, find_table
 
 if TYPE_CHECKING:

@@ -74,11 +74,7 @@ class Service:
         self.database.close()
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def open_service(settings: Settings, *, clock: Callable[[], datetime] = _now) -> Service:
+def open_service(settings: Settings, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Service:
     """Open the data folder, which only one process can do, and repair what a crash left."""
     database = Database(settings.metadata_file)
     try:

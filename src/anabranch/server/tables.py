@@ -122,10 +122,7 @@ def create_table(call: BranchToChange, bucket: BucketName, body: NewTable) -> Ta
     # Raises for an unknown bucket: the repository itself would create a misspelled one with the table.
     call.part(Buckets).get(branch, bucket, branch.snapshot())
     return _change(
-        branch,
-        key,
-        lambda tx: tx.create_table(str(key), schema, primary_key=body.primary_key),
-        message=f"Create {key}",
+        branch, key, lambda tx: tx.create_table(str(key), schema, primary_key=body.primary_key), message=f"Create {key}"
     )
 
 
@@ -170,9 +167,8 @@ def alter_column(
         raise InvalidInputError(f"the body has no change of column {column!r}", hint="give a name, a type or nullable")
     key, kind = TableKey(bucket, table), None if body.type is None else _parse_type(body.type)
     change = ColumnChange(path=column, name=body.name, type=kind, nullable=body.nullable)
-    return _change(
-        call.open(), key, lambda tx: tx.alter_columns(str(key), [change]), message=f"Alter {column} of {key}"
-    )
+    message = f"Alter {column} of {key}"
+    return _change(call.open(), key, lambda tx: tx.alter_columns(str(key), [change]), message=message)
 
 
 @router.delete("/{table}/columns/{column}", status_code=204)

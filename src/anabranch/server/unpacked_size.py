@@ -1,6 +1,6 @@
 """Limit what a compressed upload unpacks to: a small file may hold a text of gigabytes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain, product
 from pathlib import Path
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from anabranch.duck.statement import quoted
 from anabranch.errors import TooLargeError
 from anabranch.files.formats import FileFormat
 from anabranch.server.files import Upload
@@ -68,30 +69,43 @@ def _iter_text_sizes(path: Path) -> Iterator[int]:
     DuckDB does not copy such a text, and does not look up texts that occur once. In nested columns it would copy them,
     so Arrow reads these as dictionaries.
     """
-    lengths, counted = {}, 0
+    measured: set[str] = set()
+    counted = 0
     try:
         with duckdb.connect(config={"threads": "1"}) as database:
-            columns = database.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
-            lengths = {name: _LENGTHS[kind] for name, kind, *_ in columns if kind in _LENGTHS}
-            quoted = {name: '"' + name.replace('"', '""') + '"' for name in lengths}
-            sizes = ", ".join(f"{function}({quoted[name]})" for name, function in lengths.items())
-            if lengths:
-                database.execute(f"SELECT {sizes} FROM read_parquet($1)", [str(path)])  # noqa: S608
-                for batch in database.to_arrow_reader(max(1, _VALUES_PER_BATCH // len(lengths))):
-                    size = pc.sum(pa.chunked_array(batch.columns)).as_py() or 0
-                    counted += size
-                    yield size
+            lengths = _length_expressions(database, path)
+            for size in _iter_sums(database, path, list(lengths.values())):
+                counted += size
+                yield size
+        measured = set(lengths)
     # DuckDB refuses texts that are not UTF-8, which the load reads. Then Arrow measures all texts.
     except (OSError, pa.ArrowException, duckdb.Error):
         yield -counted
-        lengths = {}
-    schema = pq.read_metadata(path).schema
-    texts = [leaf for leaf in map(schema.column, range(len(schema.names))) if leaf.physical_type == "BYTE_ARRAY"]
-    others = [leaf.path for leaf in texts if leaf.path != leaf.name or leaf.name not in lengths]
-    if others:
+    if others := _list_texts(path, without=measured):
         with pq.ParquetFile(path, read_dictionary=others) as file:
             for batch in file.iter_batches(columns=others):
                 yield from map(_text_size, batch.columns)
+
+
+def _length_expressions(database: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
+    """Return expressions for the lengths of the values of the text columns, by the names of the columns."""
+    columns = database.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
+    return {name: f"{_LENGTHS[kind]}({quoted(name)})" for name, kind, *_ in columns if kind in _LENGTHS}
+
+
+def _iter_sums(database: duckdb.DuckDBPyConnection, path: Path, expressions: Sequence[str]) -> Iterator[int]:
+    """Yield the sums of the values of expressions over batches of rows."""
+    if expressions:
+        database.execute(f"SELECT {', '.join(expressions)} FROM read_parquet($1)", [str(path)])  # noqa: S608
+        for batch in database.to_arrow_reader(max(1, _VALUES_PER_BATCH // len(expressions))):
+            yield pc.sum(pa.chunked_array(batch.columns)).as_py() or 0
+
+
+def _list_texts(path: Path, *, without: Collection[str]) -> list[str]:
+    """Return the paths of columns of texts, also of nested ones, without the given columns."""
+    schema = pq.read_metadata(path).schema
+    texts = [leaf for leaf in map(schema.column, range(len(schema.names))) if leaf.physical_type == "BYTE_ARRAY"]
+    return [leaf.path for leaf in texts if leaf.path != leaf.name or leaf.name not in without]
 
 
 def _text_size(values: pa.Array) -> int:

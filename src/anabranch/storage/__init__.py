@@ -2,8 +2,7 @@
 
 An `ObjectStore` (`object_store`) is one root and the objects below it: a bucket, or a local folder with durable writes
 (`local_store`). `documents` encodes the JSON objects, `uris` normalises locations, `options` reads the storage options,
-`store` opens stores, and `requests` sends requests in parallel. This layer imports only `ids` and `errors`. Start
-reading at `object_store`.
+`store` opens stores, `requests` sends requests in parallel. Imports only `ids` and `errors`. Start at `object_store`.
 """
 
 from anabranch.storage.local_store import remove_empty_folders

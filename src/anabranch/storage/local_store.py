@@ -125,8 +125,7 @@ class LocalFolderStore(ObjectStore):
 
     def prepare(self, path: str, data: bytes) -> PreparedObject:
         file = self._file(path)
-        # Unique for each attempt, because several writers may prepare the same object. In the same folder: a link
-        # cannot cross file systems.
+        # Unique, because several writers may prepare the same object. In its folder: a link cannot leave a file system.
         aside = f"{file}#{secrets.randbits(62)}"
         try:
             try:
@@ -319,16 +318,14 @@ def sync(files: Iterable[str] = (), *, folders: Iterable[str] = (), in_order: bo
         return
     if in_order:
         _sync(files)
-    # A new folder is lost with its files if the folder above it was not synced, so the names up to a known folder
-    # count too.
+    # A new folder is lost if the folder above it was not synced, so the names up to a known folder count too.
     inodes: dict[str, int] = {}
     waiting = [*map(os.path.dirname, files), *folders]
     while waiting:
         folder = waiting.pop()
         if folder not in inodes:
             inodes[folder] = os.stat(folder).st_ino
-            # A folder may have been removed and created again, so its inode counts. Above a known folder, all are
-            # known.
+            # A folder may have been removed and created again, so its inode counts. All above a known one are known.
             if _KNOWN.get(folder) != inodes[folder]:
                 waiting.append(os.path.dirname(folder))
     # Before they are remembered as known: after an error the next write must sync them again.

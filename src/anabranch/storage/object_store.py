@@ -147,8 +147,7 @@ class ObjectStore:
     def put_prepared(self, prepared: PreparedObject) -> None:
         """Put a prepared object. Raise ObjectExistsError if it exists.
 
-        On local disk this does not wait for the disk: the caller syncs `prepared.file` before. A power loss can still
-        lose the name of the object.
+        This does not wait for a local disk: the caller syncs `prepared.file` before. A power loss can lose the name.
         """
         self.put_if_absent(prepared.path, prepared.data)
 

@@ -55,20 +55,8 @@ def clock_tolerance_of(options: Mapping[str, str]) -> timedelta:
 
 
 # Lance reads these directly. obstore expects them as client options.
-_CLIENT_KEYS = frozenset(
-    {
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "http1_only",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_url",
-        "user_agent",
-    }
-)
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"})
+_CLIENT_KEYS = _FLAGS | {"connect_timeout", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "user_agent"}
 # Options of Lance and of Anabranch, which the object store does not know.
 _LANCE_KEYS = re.compile(
     rf"download_retry_count|lance_.*|headers\..*|client_max_retries|client_retry_timeout|{DURABILITY}|{CLOCK_TOLERANCE}"

@@ -93,30 +93,31 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time
         return
     answers: list[Future[R]] = [Future() for _ in waiting]
     todo = deque(zip(waiting, answers, strict=True))
-
-    def work_until(is_done: Callable[[], bool]) -> None:
-        while todo and not is_done():
-            try:
-                item, answer = todo.popleft()
-            except IndexError:
-                return  # another thread took the last one
-            try:
-                answer.set_result(request(item))
-            except BaseException as err:
-                answer.set_exception(err)  # raised by the thread that reads the answer
-                if not isinstance(err, Exception):
-                    raise  # such as KeyboardInterrupt, at once
-
     # One fewer than allowed, because the calling thread is the last one.
-    helpers = _POOL.start(lambda: work_until(lambda: False), min(len(waiting), at_a_time) - 1)
+    helpers = _POOL.start(lambda: _send(request, todo, is_done=lambda: False), min(len(waiting), at_a_time) - 1)
     try:
         for answer in answers:
-            work_until(answer.done)
+            _send(request, todo, is_done=answer.done)
             yield answer.result()
     finally:
         todo.clear()  # after an error, or if the caller wants no more
         # Requests in flight are awaited: they must not touch files after the caller has cleaned up.
         wait([helper for helper in helpers if not helper.cancel()])
+
+
+def _send(request: Callable[[T], R], todo: deque[tuple[T, Future[R]]], *, is_done: Callable[[], bool]) -> None:
+    """Send the next requests until `is_done` or none is left."""
+    while todo and not is_done():
+        try:
+            item, answer = todo.popleft()
+        except IndexError:
+            return  # another thread took the last one
+        try:
+            answer.set_result(request(item))
+        except BaseException as err:
+            answer.set_exception(err)  # raised by the thread that reads the answer
+            if not isinstance(err, Exception):
+                raise  # such as KeyboardInterrupt, at once
 
 
 @dataclass(slots=True)

@@ -12,8 +12,7 @@ from urllib.parse import unquote
 from anabranch.errors import InvalidPathError
 
 REMOTE_SCHEMES = frozenset({"s3", "gs", "az"})
-# Segments of a path that name no object. obstore strips slashes at both ends, and would then use an object that was not
-# named.
+# Segments of a path that name no object. obstore strips slashes at both ends, and would then use another object.
 NO_NAMES = frozenset({"", ".", ".."})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]*")

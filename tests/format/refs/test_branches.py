@@ -87,6 +87,18 @@ def test_a_branch_starts_at_what_the_handle_reads(dataset: ab.Dataset) -> None:
     assert dataset.branch_get("late").parent_branch == "dev"
 
 
+@pytest.mark.s3
+def test_a_version_of_a_missing_branch_or_dataset_names_what_is_missing(
+    dataset: ab.Dataset, location: Location
+) -> None:
+    with pytest.raises(errors.VersionNotFoundError, match="has no version 9"):
+        dataset.branch_create("new", ("main", 9))
+    with pytest.raises(errors.BranchNotFoundError, match="has no branch 'nope'"):
+        dataset.branch_create("new", ("nope", 1))
+    with pytest.raises(errors.DatasetNotFoundError, match="no Lance dataset"):
+        ab.dataset(location / "nothing.lance", location.storage_options).branch_create("new", ("main", 1))
+
+
 def test_fork_branch_from_state_forks_exactly_that_version(dataset: ab.Dataset) -> None:
     first = dataset.fork_branch_from_state("main", "one", 2)
     dataset.branch_checkout("one").append(pa.table({"id": [7]}))

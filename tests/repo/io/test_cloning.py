@@ -256,6 +256,15 @@ def test_a_taken_location_is_refused(lake: ab.Repository, location: Location, cl
     assert known == [location / "first"]
 
 
+@pytest.mark.local
+def test_a_folder_inside_another_repository_is_refused(lake: ab.Repository, location: Location, clone: Clone) -> None:
+    other = ab.init(location / "other")
+    with pytest.raises(InvalidPathError, match="inside the repository at"):
+        clone("other/deeper/clone")
+    assert lake.clone_list() == []
+    assert not Path(other.uri, "deeper").exists()
+
+
 def test_deep_clone_that_cannot_be_released_is_complete(lake: ab.Repository, location: Location) -> None:
     """The clone is a repository by then, and its registration in the source can be released later."""
 

@@ -56,10 +56,9 @@ def create(
     """
     lifetime = parse_duration(expires_in, option="--expires-in")
     branch = create_branch(here, name, source=source, live=live, description=description, expires_in=lifetime)
+    sentence = f"created branch {branch.name} at {_origin(branch)}"
     if live:
         sentence = f"created live branch {branch.name}, which follows main, now at {short_id(branch.head_commit_id)}"
-    else:
-        sentence = f"created branch {branch.name} at {_origin(branch)}"
     return Answer(branch, sentence)
 
 
@@ -166,9 +165,8 @@ def pull(here: Here, name: Name, key: TableName) -> Answer:
     On a live branch, the table follows main again. On any other branch, the table gets the current state of the table
     on the parent branch. This makes a commit, so the old state stays in the history of the branch.
     """
-    repository = here.repository
-    has_moved = repository.branch_pull(name, key)
-    branch = repository.branch_get(name)
+    has_moved = here.repository.branch_pull(name, key)
+    branch = here.repository.branch_get(name)
     state = "follows main again" if branch.mode is BranchMode.LIVE else f"is as on {branch.parent} now"
     document = {"branch": name, "table": key, "pulled": has_moved, "head_commit_id": branch.head_commit_id}
     return Answer(document, f"{key} on {name} {state if has_moved else 'has nothing to pull'}")
@@ -196,8 +194,7 @@ def protect(
     if off and check:
         raise InvalidInputError("--off removes the checks, and --check adds some", hint="leave one of them out")
     checks = read_checks(check)
-    repository = here.repository
-    branch = repository.branch_unprotect(name) if off else repository.branch_protect(name, checks=checks)
+    branch = here.repository.branch_unprotect(name) if off else here.repository.branch_protect(name, checks=checks)
     return Answer(branch, f"branch {branch.name} is {_protection(branch)}")
 
 
@@ -291,9 +288,8 @@ def list_tags(here: Here, page: ListPage) -> Answer:
 @command(tags, "show", "tag show v1.0")
 def show_tag(here: Here, name: TagName) -> Answer:
     """Show the commit of a tag, and its number of tables and rows."""
-    repository = here.repository
-    tag = repository.tag_get(name)
-    snapshot = repository.snapshot_of(tag.commit_id)
+    tag = here.repository.tag_get(name)
+    snapshot = here.repository.snapshot_of(tag.commit_id)
     rows = (
         ("tag", tag.name),
         ("description", tag.description or None),
@@ -308,8 +304,7 @@ def show_tag(here: Here, name: TagName) -> Answer:
 @command(tags, "delete", "tag delete v1.0", on=WRITES)
 def delete_tag(here: Here, name: TagName) -> Answer:
     """Delete a tag. The commit of the tag is not deleted."""
-    repository = here.repository
-    tag = repository.tag_get(name)
-    repository.tag_delete(name)
+    tag = here.repository.tag_get(name)
+    here.repository.tag_delete(name)
     document = {"deleted": name, "commit_id": tag.commit_id}
     return Answer(document, f"deleted tag {name}, which named {short_id(tag.commit_id)}")

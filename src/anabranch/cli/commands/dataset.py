@@ -118,8 +118,7 @@ class MetadataChange:
     ) -> Answer:
         """Save the change, if there is one, and show the metadata."""
         if self.set_ or self.unset or self.replace:
-            pairs = parse_pairs(self.set_, option="--set")
-            ref = save(name, pairs, unset=self.unset or (), replace=self.replace)
+            ref = save(name, parse_pairs(self.set_, option="--set"), unset=self.unset or (), replace=self.replace)
         table = Table(("key", "value"), tuple(sorted(ref.metadata.items())), empty="no metadata")
         return Answer({kind: name, "metadata": ref.metadata}, tables=[table])
 

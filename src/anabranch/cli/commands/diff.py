@@ -33,7 +33,7 @@ class _ChangedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The options that choose what a diff shows: by default the numbers of changed rows, and the columns."""
+    """The options that choose what a diff shows, and where: by default the numbers of changed rows, and the columns."""
 
     stat: bool = flag(
         "--stat",
@@ -43,6 +43,16 @@ class Parts:
     )
     schema: bool = flag("--schema", "Show the columns that were added, dropped or changed.")
     rows: bool = flag("--rows", "Show the rows that differ.")
+    html: str | None = option("--html", "FILE", "Write the diff to this file as an HTML page.")
+
+    @property
+    def are_chosen(self) -> bool:
+        return self.stat or self.schema or self.rows
+
+    @property
+    def are_entries_enough(self) -> bool:
+        """Whether the entries in the commits are enough. Otherwise the rows of the tables are compared."""
+        return self.stat and not (self.schema or self.rows or self.html)
 
 
 @command(app, "diff", "diff", "diff main", "diff v1.0 dev --rows", "diff main...dev --html changes.html")
@@ -61,7 +71,6 @@ def diff(
     ),
     *,
     parts: Parts,
-    html: str | None = option("--html", "FILE", "Write the diff to this file as an HTML page."),
     table: list[str] | None = option("--table", "TABLE", "Only this table. Repeatable."),
     limit: int = option("--limit -n", "N", "Maximum number of rows to show of each table.", default=20, min=1),
     exit_code: bool = flag("--exit-code", "Exit with code 1 if anything differs."),
@@ -72,17 +81,15 @@ def diff(
     By default, counts the rows of each table that were inserted, updated and deleted, and shows the columns that were
     added, dropped or changed. --stat, --schema and --rows choose what to show.
     """
-    # The entries in the commits are enough for --stat alone. Otherwise rows are compared: the files of a table may be
-    # rewritten without a change of its rows.
-    are_entries_enough = parts.stat and not (parts.schema or parts.rows or html)
     with here.output.progress("comparing"):
         found = here.repository.diff(before or _since_parent(here), after, tables=table, engine=engine)
-        different = [each for each in found.tables if are_entries_enough or not each.is_empty]
+        # This compares rows, because the files of a table may be rewritten without a change of its rows.
+        different = [each for each in found.tables if parts.are_entries_enough or not each.is_empty]
         sides = {"before": found.before.id, "after": found.after.id}
-        if html is not None:
-            here.write_file(html, _page(found, different))
-            answer = Answer({**sides, "html": html}, f"wrote the diff to {html}")
-        elif are_entries_enough:
+        if parts.html is not None:
+            here.write_file(parts.html, _page(found, different))
+            answer = Answer({**sides, "html": parts.html}, f"wrote the diff to {parts.html}")
+        elif parts.are_entries_enough:
             answer = _entries(sides, different)
         else:
             answer = _compared(sides, different, parts, limit)
@@ -100,22 +107,27 @@ def _entries(sides: Mapping[str, str], different: "Sequence[TableDiff]") -> Answ
 
 
 def _compared(sides: Mapping[str, str], different: "Sequence[TableDiff]", parts: Parts, limit: int) -> Answer:
+    if not different:
+        return Answer({**sides, "tables": []}, "nothing differs")
     rows = {each.key: list(_iter_changed(each, limit)) if parts.rows else None for each in different}
-    tables = []
-    if different and (parts.stat or not (parts.schema or parts.rows)):
-        columns = ("table", "change", "inserted", "updated", "deleted")
-        tables.append(Table(columns, [(_title(each), each.change, *_counts(each)) for each in different]))
-    only_columns = parts.schema and not (parts.stat or parts.rows)
-    if parts.schema or not (parts.stat or parts.rows):
-        tables += [_column_table(each, title=f"columns of {each.key}") for each in different if each.columns]
-    sentences = [] if different else ["nothing differs"]
-    if different and only_columns and not tables:
-        sentences = ["no differences in columns"]
+    tables = [*_iter_compared_tables(different, parts)]
+    sentences = [] if tables or parts.rows else ["no differences in columns"]
     lines: list[Line] = []
-    for each in different if parts.rows else ():
-        lines += [Line(_title(each)), *_iter_row_lines(each, rows[each.key] or [])]
+    for each in different:
+        changed = rows[each.key]
+        if changed is not None:
+            lines += [Line(_title(each)), *_iter_row_lines(each, changed)]
     document = [{"table": each.key, **_document(each, rows[each.key])} for each in different]
     return Answer({**sides, "tables": document}, *sentences, lines=lines, tables=tables)
+
+
+def _iter_compared_tables(different: "Sequence[TableDiff]", parts: Parts) -> Iterator[Table]:
+    """Yield the tables of the chosen parts: the numbers of changed rows, and the columns that differ."""
+    if parts.stat or not parts.are_chosen:
+        columns = ("table", "change", "inserted", "updated", "deleted")
+        yield Table(columns, [(_title(each), each.change, *_counts(each)) for each in different])
+    if parts.schema or not parts.are_chosen:
+        yield from (_column_table(each, title=f"columns of {each.key}") for each in different if each.columns)
 
 
 def _since_parent(here: Here) -> str:
@@ -157,10 +169,11 @@ def _column_table(part: "TableDiff", *, title: str) -> Table:
 
 def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
     """Yield a line for each row, and one with the number of rows that are not shown."""
+    old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
     for row in rows:
         mark, colour = _MARKS[row.change]
         if row.change == "updated":
-            yield Line(mark, colour, more=tuple(_iter_pieces(part, row)))
+            yield Line(mark, colour, more=tuple(_iter_pieces(part, row, old_names)))
         else:
             cells = row.before if row.after is None else row.after
             yield Line(f"{mark} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
@@ -169,10 +182,11 @@ def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[
         yield Line(f"and {count(left, 'row')} more; --limit shows more")
 
 
-def _iter_pieces(part: "TableDiff", row: _ChangedRow) -> Iterator[tuple[str, str | None]]:
+def _iter_pieces(
+    part: "TableDiff", row: _ChangedRow, old_names: Mapping[str, str | None]
+) -> Iterator[tuple[str, str | None]]:
     """Yield the key of an updated row and its changed cells: the old value in red, the new one in green."""
     before, after = row.before or {}, row.after or {}
-    old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
     key = () if part.after is None else part.after.primary_key
     separator = " "
     # Without a key all cells are shown, because nothing shorter identifies the row.
@@ -226,6 +240,8 @@ def changes(
     with here.output.progress("comparing"):
         found = here.repository.changes(key, since=since, until=until)
         shown = [(step, list(_iter_changed(step.diff, limit)) if rows else None) for step in found]
+        if not shown:
+            return Answer({"table": key, "commits": []}, "nothing changed")
         commits = [
             {
                 **document_of(step.commit),
@@ -237,20 +253,20 @@ def changes(
         ]
         return Answer(
             {"table": key, "commits": commits},
-            *([] if shown else ["nothing changed"]),
-            lines=[line for step, chosen in shown for line in _iter_lines(step, chosen or [])] if rows else [],
-            tables=[*_iter_tables([step for step, _ in shown])] if shown and (stat or not rows) else [],
+            lines=[*_iter_lines(shown)],
+            tables=[*_iter_tables([step for step, _ in shown])] if stat or not rows else [],
         )
 
 
-def _iter_lines(step: "CommitChanges", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
-    commit = step.commit
-    at = to_text(commit.created)
-    what = "" if step.diff.change == "changed" else f" (table {_fate(step)})"
-    yield Line(f"{short_id(commit.id)} {at} {subject(commit)}{what}")
-    yield from _iter_row_lines(step.diff, rows)
-    if step.diff.columns:
-        yield Line(f"and {count(len(step.diff.columns), 'change')} of columns; --stat shows them")
+def _iter_lines(shown: "Sequence[tuple[CommitChanges, Sequence[_ChangedRow] | None]]") -> Iterator[Line]:
+    for step, rows in shown:
+        if rows is None:
+            continue
+        what = "" if step.diff.change == "changed" else f" (table {_fate(step)})"
+        yield Line(f"{short_id(step.commit.id)} {to_text(step.commit.created)} {subject(step.commit)}{what}")
+        yield from _iter_row_lines(step.diff, rows)
+        if step.diff.columns:
+            yield Line(f"and {count(len(step.diff.columns), 'change')} of columns; --stat shows them")
 
 
 def _fate(step: "CommitChanges") -> str:

@@ -125,10 +125,8 @@ class LoadOptions:
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `load`."""
         arguments = dict(vars(self))
-        arguments["format"] = arguments.pop("format_")
-        arguments["schema"] = (
-            parse_pairs(arguments.pop("types"), option="--type", form="COLUMN=TYPE", example="price=float64") or None
-        )
+        types = parse_pairs(arguments.pop("types"), option="--type", form="COLUMN=TYPE", example="price=float64")
+        arguments |= {"format": arguments.pop("format_"), "schema": types or None}
         return {**arguments, "primary_key": parse_names(self.primary_key)}
 
 

@@ -68,11 +68,7 @@ def log(
     A merge is shown as one commit. --graph also shows the commits of the merged branch.
     """
     if graph or svg is not None:
-        for name, value in vars(which).items():
-            if value is not None:
-                drawing = "--graph" if svg is None else "--svg"
-                raise InvalidInputError(f"{drawing} and --{name} do not go together", hint="leave one out")
-        return _drawn(here, ref, svg, limit=limit)
+        return _drawn(here, ref, svg, which, limit=limit)
     commits, has_more, sentences = first_page(which.choose(here, ref), limit, "newest", "commit")
     # Only if nothing was found, because the check may read the whole history.
     if which.table is not None and not commits:
@@ -111,12 +107,15 @@ def _moment(text: str | None) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _drawn(here: Here, ref: str | None, svg: str | None, *, limit: int) -> Answer:
+def _drawn(here: Here, ref: str | None, svg: str | None, which: Selection, *, limit: int) -> Answer:
+    for name, value in vars(which).items():
+        if value is not None:
+            drawing = "--graph" if svg is None else "--svg"
+            raise InvalidInputError(f"{drawing} and --{name} do not go together", hint="leave one out")
     # By name, the commit of each branch and of each tag.
     heads = {branch.name: branch.head_commit_id for branch in here.repository.branch_list()}
     tags = {tag.name: tag.commit_id for tag in here.repository.tag_list()}
-    names = {"heads": heads, "tags": tags}
-    document: dict[str, object]
+    names: dict[str, object] = {"heads": heads, "tags": tags}
     if svg is not None:
         drawn = here.repository.graph(ref, limit=limit)
         here.write_file(svg, drawn.to_svg())
@@ -126,8 +125,7 @@ def _drawn(here: Here, ref: str | None, svg: str | None, *, limit: int) -> Answe
     commits = {commit.id: commit for commit in found}
     nodes = newest_first(commits)
     labels = {commit_id: _label(commit, heads, tags) for commit_id, commit in commits.items()}
-    document = {"ref": ref, "commits": nodes, **names, "has_more": has_more}
-    return Answer(document, *draw(nodes, labels))
+    return Answer({"ref": ref, "commits": nodes, **names, "has_more": has_more}, *draw(nodes, labels))
 
 
 def _label(commit: "GraphCommit", heads: dict[str, str], tags: dict[str, str]) -> str:
@@ -233,8 +231,7 @@ def show(
             (key, output.write, output.kind, ", ".join(output.inputs) or None, output.rows, output.seconds)
             for key, output in made.outputs.items()
         ]
-        columns = ("table", "write", "by", "from", "rows", "seconds")
-        tables.append(Table(columns, outputs, title="pipeline outputs"))
+        tables.append(Table(("table", "write", "by", "from", "rows", "seconds"), outputs, title="pipeline outputs"))
     return Answer(document, tables=tables)
 
 
@@ -251,7 +248,10 @@ def _changes(after: "Snapshot", before: "Snapshot | None") -> list[dict[str, obj
 
 
 def _facts(commit: "GraphCommit", made: "PipelineRecord | None") -> tuple[tuple[str, object], ...]:
-    facts = (
+    metadata: Mapping[str, object] = commit.metadata
+    if made is not None:
+        metadata = {key: value for key, value in metadata.items() if key.partition(".")[0] != "pipeline"}
+    return (
         ("commit", commit.id),
         ("parent", commit.parent_commit_id),
         *([("merged", commit.merged_parent_commit_id)] if commit.merged_parent_commit_id else []),
@@ -260,19 +260,19 @@ def _facts(commit: "GraphCommit", made: "PipelineRecord | None") -> tuple[tuple[
         ("time (UTC)", commit.created),
         ("kind", commit.kind),
         ("message", commit.message or None),
+        *(_iter_pipeline_facts(made) if made is not None else ()),
+        *((f"metadata {key}", value) for key, value in metadata.items()),
     )
-    if made is None:
-        return (*facts, *((f"metadata {key}", value) for key, value in commit.metadata.items()))
+
+
+def _iter_pipeline_facts(made: "PipelineRecord") -> Iterator[tuple[str, object]]:
+    yield "pipeline", made.name
     source = " ".join(filter(None, (made.file, made.source_hash and f"({made.source_hash[:_SHORT_HASH]})")))
-    others = {key: value for key, value in commit.metadata.items() if key.partition(".")[0] != "pipeline"}
-    return (
-        *facts,
-        ("pipeline", made.name),
-        *([("source", source)] if source else []),
-        *((f"parameter {name}", _shown(value)) for name, value in made.parameters.items()),
-        *([("inputs read at", short_id(made.input))] if made.input is not None else []),
-        *((f"metadata {key}", value) for key, value in others.items()),
-    )
+    if source:
+        yield "source", source
+    yield from ((f"parameter {name}", _shown(value)) for name, value in made.parameters.items())
+    if made.input is not None:
+        yield "inputs read at", short_id(made.input)
 
 
 def _shown(value: object) -> str:
@@ -288,9 +288,8 @@ def merge_base(
 ) -> Answer:
     """Show the newest common ancestor of two refs."""
     found = here.repository.merge_bases(a, b or here.repository.branch)
-    shown = found if all_bases else found[:1]
     document = {**document_of(found[0]), "all": [commit.id for commit in found]}
-    return Answer(document, *map(commit_line, shown))
+    return Answer(document, *map(commit_line, found if all_bases else found[:1]))
 
 
 Steps = Annotated[int, option("--steps", "N", "Number of changes.", min=1)]

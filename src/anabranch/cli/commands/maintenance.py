@@ -46,11 +46,12 @@ def gc(
 
 
 def _gc_sentences(report: "GcReport") -> list[str]:
-    would, was, be = ("would free", "would be", "would") if report.dry_run else ("freed", "was", "")
+    would, was, cannot = ("freed", "was", "can no longer be read")
+    if report.dry_run:
+        would, was, cannot = ("would free", "would be", "would no longer be readable")
     size = human_size(report.bytes)
     found = [f"{would} {size} in {count(len(report.objects), 'object')}" if report.objects else "nothing to free"]
     if report.commits:
-        cannot = "would no longer be readable" if be else "can no longer be read"
         found.append(f"{count(len(report.commits), 'commit')} {cannot}, {report.retained_commits} can")
     found += [f"branch {name} expired and {was} deleted" for name in report.branches]
     found += [f"the lease of run {run_id} expired, and it {was} ended" for run_id in report.runs]

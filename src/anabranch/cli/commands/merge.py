@@ -22,7 +22,7 @@ from anabranch.cli.merging import (
 )
 from anabranch.cli.options import Engine, Limit, Message, argument, flag, option
 from anabranch.cli.output import CONFLICTS, Answer, document_of
-from anabranch.cli.texts import Table, commit_line, count, first_page, subject, text_value
+from anabranch.cli.texts import Table, commit_line, count, first_page, subject, text_or_none
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError, TableNotFoundError
 
@@ -221,8 +221,7 @@ def decisions(
     found = here.repository.decision_list(source, target)
     if clear:
         here.repository.decision_clear(source, target)
-    values = [[entry.get(name) for name in _COLUMNS] for entry in found]
-    rows = [[None if value is None else text_value(value) for value in row] for row in values]
+    rows = [[text_or_none(entry.get(name)) for name in _COLUMNS] for entry in found]
     what = count(len(found), "decision")
     return Answer(
         {"source": source, "into": target, "decisions": found, "cleared": clear},
@@ -255,23 +254,19 @@ def rebase(
     sides = Sides.of("rebase", name, onto)
     with here.output.progress("rebasing"), naming(sides):
         done = repository.rebase(name, onto=onto, **how.replay_arguments(repository))
+    document = {"branch": name, "onto": onto}
     if how.dry_run:
-        return _plan_answer(name, done, {"branch": name, "onto": onto, "head_commit_id": before}, sides)
+        return _plan_answer(name, done, {**document, "head_commit_id": before}, sides)
     head = repository.branch_get(name).head_commit_id
-    document = {
-        "branch": name,
-        "onto": onto,
-        "previous_commit_id": before,
-        "head_commit_id": head,
-        "commits": done.commits,
-    }
     sentence = f"{name} is on top of {onto} already"
     if head != before:
         sentence = f"put {count(len(done.commits), 'commit')} of {name} on top of {onto}; it is at {short_id(head)}"
     rows = [
         (short_id(commit.id), short_id(commit.metadata["rebased_from"]), subject(commit)) for commit in done.commits
     ]
-    return Answer(document, sentence, tables=[Table(("commit", "from", "message"), rows)] if rows else [])
+    tables = [Table(("commit", "from", "message"), rows)] if rows else []
+    heads = {"previous_commit_id": before, "head_commit_id": head}
+    return Answer({**document, **heads, "commits": done.commits}, sentence, tables=tables)
 
 
 @command(app, "cherry-pick", "cherry-pick dev", "cherry-pick dev~2 -b fix", "cherry-pick main..dev", on=COMMITS)

@@ -367,10 +367,7 @@ class RunPage(ListPage):
 
 @command(runs, "list", "run list", "run list --branch main --limit 5 --json")
 def list_runs(
-    here: Here,
-    branch: str | None = option("--branch -b", "NAME", "Only runs on this branch."),
-    *,
-    page: RunPage,
+    here: Here, branch: str | None = option("--branch -b", "NAME", "Only runs on this branch."), *, page: RunPage
 ) -> Answer:
     """List runs, newest first."""
     found = here.repository.run_list(branch=branch, **vars(page))

@@ -72,13 +72,18 @@ def insert(
     if not given:
         raise InvalidInputError("there are no rows to insert", hint="pass JSON objects, or one a line on stdin")
     if not upsert:  # an upsert would set columns that a row leaves out to null
-        names = dict.fromkeys(name for row in given for name in row)
-        given = [{name: row.get(name) for name in names} for row in given]
+        given = _with_equal_columns(given)
     write = here.repository.upsert if upsert else here.repository.append
     verb = "upsert" if upsert else "insert"
     with here.output.progress("writing"):
         commit = write(key, given, message=message or f"{verb.capitalize()} {count(len(given), 'row')} in {key}")
     return _answer(here, key, commit, f"{verb}ed {count(len(given), 'row')} into", rows=len(given))
+
+
+def _with_equal_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows that all have the same columns. A column that a row leaves out is null."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in names} for row in rows]
 
 
 @command(
@@ -104,11 +109,10 @@ def update(
     """Set columns of the rows that match a condition, as one commit."""
     changes = parse_pairs(assignments, option="--set", form="COLUMN=SQL", example="'price=price * 2'")
     predicate = _require_where(where, "update")
-    subject = message or f"Update rows of {key}"
     with (
         here.output.progress("updating"),
         _explaining(here, key, changes),
-        here.repository.transaction(message=subject) as tx,
+        here.repository.transaction(message=message or f"Update rows of {key}") as tx,
     ):
         changed = tx.update(key, changes, predicate)
     return _answer(here, key, tx.published, f"updated {count(changed, 'row')} of", rows=changed)
@@ -126,14 +130,21 @@ def _explaining(here: Here, key: str, changes: Mapping[str, str]) -> Iterator[No
         problem = f"expression {several!r} does not work: it is not one expression"
         raise InvalidExpressionError(problem, hint="repeat --set for each column") from err
     except SchemaMismatchError as err:
-        schema = here.repository.snapshot()[key].schema
-        for name, value in changes.items():
-            kind = re.match("date|timestamp", str(schema.field(name).type)) if name in schema.names else None
-            text = _TEXT.fullmatch(value)
-            if kind is not None and text is not None and f"column {name!r}" in err.problem:
-                literal = f"{kind[0]} '{text[1] or text[2]}'"
-                raise SchemaMismatchError(err.problem, hint=f'use --set "{name}={literal}"') from err
-        raise
+        hint = _literal_hint(err.problem, changes, here.repository.snapshot()[key].schema)
+        if hint is None:
+            raise
+        raise SchemaMismatchError(err.problem, hint=hint) from err
+
+
+def _literal_hint(problem: str, changes: Mapping[str, str], schema: "pa.Schema") -> str | None:
+    """Return the assignment to use if a problem is about a text or a date that is not a literal of its column."""
+    for name, value in changes.items():
+        kind = re.match("date|timestamp", str(schema.field(name).type)) if name in schema.names else None
+        text = _TEXT.fullmatch(value)
+        if kind is not None and text is not None and f"column {name!r}" in problem:
+            literal = f"{kind[0]} '{text[1] or text[2]}'"
+            return f'use --set "{name}={literal}"'
+    return None
 
 
 @command(row_commands, "delete", "row delete shop.orders --where 'id = 7'", on=COMMITS)
@@ -160,8 +171,7 @@ def _answer(here: Here, key: str, commit: "GraphCommit | None", what: str, *, ro
     document = {"table": key, "branch": branch, "rows": rows, "commit": commit}
     if commit is None:
         return Answer(document, f"no rows match; {branch} did not change")
-    where = f"{key} on {branch} at {short_id(commit.id)}"
-    return Answer(document, f"{what} {where}")
+    return Answer(document, f"{what} {key} on {branch} at {short_id(commit.id)}")
 
 
 def _read_lines() -> list[str]:
@@ -302,16 +312,20 @@ def sql(
     with here.output.progress("querying"):
         found = here.repository.sql(text, ref=location)
     names, rows = found.column_names, plain_rows(found)
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if here.as_json and twice is not None:
-        # A JSON object has one value for each name, so one of the columns would be lost.
-        raise InvalidInputError(f"two columns are called {twice!r}", hint="give one another name with AS")
     if here.as_json:
+        _check_distinct(names)
         return Answer({"ref": location, **_document(names, rows)})
     if not wide or not rows:
         return Answer({}, tables=[value_table(names, rows)])
     values = [list(zip(names, map(text_value, row), strict=True)) for row in rows]
     return Answer({}, tables=[Table(("", ""), each, title=f"row {at}") for at, each in enumerate(values, start=1)])
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        # A JSON object has one value for each name, so one of the columns would be lost.
+        raise InvalidInputError(f"two columns are called {twice!r}", hint="give one another name with AS")
 
 
 def _csv_of(here: Here, statement: str, location: str) -> Iterator[str]:

@@ -41,8 +41,7 @@ def ui(
     bound, token = listening.getsockname()[1], OneTimeToken()
     local_app = create_local_app(repository, port=bound, token=token)
     url = f"http://{_HOST}:{bound}{ENTER_PATH}?token={token.value}"
-    document = {"repository": repository.uri, "url": url}
-    here.output.show(Answer(document, f"open {url}", "stop it with Ctrl-C"))
+    here.output.show(Answer({"repository": repository.uri, "url": url}, f"open {url}", "stop it with Ctrl-C"))
     if not no_browser:
         webbrowser.open(url)
     # Pages need Lance, which is loaded while the browser starts. What is loaded now lives as long as the process, so

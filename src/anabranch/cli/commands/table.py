@@ -256,8 +256,7 @@ def apply_schema(
         sentences = [f"applied to {plan.branch} as {short_id(commit.id)}: {_counts(plan)}"]
     elif not plan.is_empty:
         sentences.append("the rows allow it; nothing was changed")
-    document = {**plan.to_dict(), "dry_run": dry_run, "commit": commit}
-    return Answer(document, *sentences, lines=list(_lines(plan)))
+    return Answer({**plan.to_dict(), "dry_run": dry_run, "commit": commit}, *sentences, lines=list(_lines(plan)))
 
 
 def _desired(file: str) -> str | Path:

@@ -10,13 +10,14 @@ from datetime import timedelta
 from functools import partial
 
 from anabranch.format.doctor.findings_and_repairs import Case, FindingKind, Repair, Repairs
-from anabranch.format.doctor.inventory import Inventory, label, read_partial_inventory
+from anabranch.format.doctor.inventory import Inventory, VersionFacts, label, read_partial_inventory
 from anabranch.format.home import Home, branch_folder, is_staged
 from anabranch.format.layout.listing import (
     ALL_MANIFESTS,
     BRANCH_REFS,
     TAG_REFS,
     Layout,
+    LayoutFile,
     LayoutKind,
     branch_ref_path,
     manifests_of,
@@ -70,9 +71,12 @@ def _repair_branch(inventory: Inventory, ref: RefFile[BranchInfo], repairs: Repa
 def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
     """Return the origin of a branch by its metadata, if that can be read."""
     try:
-        info = ref.info or parse_branch(ref.name, ref.data)
+        return _origin_of(ref.info or parse_branch(ref.name, ref.data))
     except (KeyError, ValueError):
         return None
+
+
+def _origin_of(info: BranchInfo) -> Origin:
     return Origin(branch=info.parent_branch, version=info.parent_version)
 
 
@@ -89,13 +93,10 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
         return None
     first = manifests[0]
     # The metadata first: native cleanup may have removed the manifest that the branch began with.
-    if parent is None:
-        versions = inventory.versions_of(branch)
-        # If the first manifest cannot be read, later ones do not show the creation.
-        parent = versions[0].cloned_from if versions and versions[0].path == first.path else None
+    parent = parent or _recorded_origin(inventory, branch, first)
     if parent is None:
         return None
-    above = next((ref for ref in inventory.branch_refs if ref.name == parent.branch and ref.info is not None), None)
+    above = None if parent.branch is None else inventory.find_readable_ref(parent.branch)
     if parent.branch is not None and above is None:
         return None  # the parent has to be repaired first
     return encode_branch(
@@ -106,6 +107,13 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
         parent_ref=b"" if above is None else above.data,
         damaged=damaged,
     )
+
+
+def _recorded_origin(inventory: Inventory, branch: str, first: LayoutFile) -> Origin | None:
+    """Return the origin that the first manifest of a branch records."""
+    versions = inventory.versions_of(branch)
+    # If the first manifest cannot be read, later ones do not show the creation.
+    return versions[0].cloned_from if versions and versions[0].path == first.path else None
 
 
 def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -> Repair | None:
@@ -202,8 +210,7 @@ def _users_of_trees(inventory: Inventory, clones: Mapping[str, Sequence[str]]) -
 def _add_readers(inventory: Inventory, users: dict[str, set[str]], trees: Iterable[str]) -> None:
     """Add the homes that read files of a tree. Start from all live homes: a tree that is read is live, too.
 
-    Base paths are compared by their ends: those of a dataset that was moved still name its old location, and will name
-    this one after relocation.
+    Base paths are compared by their ends: those of a dataset that was moved name its old location until a relocation.
     """
     base_paths: dict[str | None, set[str]] = defaultdict(set)
     for facts in inventory.versions:
@@ -250,23 +257,30 @@ def _unreferenced_trees(inventory: Inventory, users: Mapping[str, set[str]], rep
         rebuilt = rebuild_missing_ref(inventory, name, repairs) if needed_by or not is_leftover else None
         if rebuilt is not None:
             yield _missing_ref(name, rebuilt, needed_by)
-            continue
-        kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
-        explanation, remedy = _TREES[kind]
-        if needed_by:
-            remedy = _in_use(needed_by)
-        elif doubt:
-            remedy = f"none for now: {doubt}"
-        own = tuple(file for file in inventory.layout.of_branch(name) if file.kind is not LayoutKind.UNKNOWN)
-        yield Case(
-            kind=kind,
-            subject=branch_folder(name),
-            explanation=explanation.format(name=name),
-            remedy=remedy,
-            paths=tuple(file.path for file in own),
-            needed_by=needed_by,
-            repair=partial(repairs.remove_tree, name, own) if not needed_by and not doubt else None,
-        )
+        else:
+            kind = FindingKind.UNREFERENCED_TREE if is_untouched else FindingKind.ZOMBIE_TREE
+            yield _leftover_tree(inventory, name, kind, needed_by, doubt, repairs)
+
+
+def _leftover_tree(
+    inventory: Inventory, name: str, kind: FindingKind, needed_by: tuple[str, ...], doubt: str | None, repairs: Repairs
+) -> Case:
+    """Return the case of a tree to remove, unless it is needed or in doubt."""
+    own = tuple(file for file in inventory.layout.of_branch(name) if file.kind is not LayoutKind.UNKNOWN)
+    explanation, remedy = _TREES[kind]
+    if needed_by:
+        remedy = _in_use(needed_by)
+    elif doubt:
+        remedy = f"none for now: {doubt}"
+    return Case(
+        kind=kind,
+        subject=branch_folder(name),
+        explanation=explanation.format(name=name),
+        remedy=remedy,
+        paths=tuple(file.path for file in own),
+        needed_by=needed_by,
+        repair=None if needed_by or doubt else partial(repairs.remove_tree, name, own),
+    )
 
 
 def _in_use(needed_by: Sequence[str]) -> str:
@@ -348,7 +362,7 @@ def _mismatched_trees(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
         if copied is not None:
             problem = f"its version {copied.version} belongs to branch {copied.own_branch!r}"
             remedy, repair = "none: find out who put it there, then delete the branch", None
-        elif origins and not _matches(origins[-1], info):
+        elif origins and origins[-1] != _origin_of(info):
             problem = f"it opens as a copy of version {origins[-1].version} of {label(origins[-1].branch)}"
             remedy, repair = _mismatch_remedy(inventory, info, origins[-1], repairs)
         else:
@@ -373,7 +387,7 @@ def _mismatch_remedy(
             "a repair removes the manifests that other creators of the same name left; nothing was built on them",
             partial(repairs.drop_manifests, info.name, losers, seen),
         )
-    if origin.branch is None or any(known.name == origin.branch for known in inventory.branches):
+    if origin.branch is None or inventory.find_readable_ref(origin.branch) is not None:
         return (
             "a repair corrects the metadata to what the branch is a copy of; no version is touched",
             partial(repairs.correct_ref, info.name, origin),
@@ -384,22 +398,22 @@ def _mismatch_remedy(
 def _losing_manifests(inventory: Inventory, info: BranchInfo) -> tuple[str, ...]:
     """Return the manifests that hide the true first version of the branch, unless a version was built on them."""
     versions = inventory.versions_of(info.name)
-    right = next((facts for facts in versions if facts.cloned_from and _matches(facts.cloned_from, info)), None)
-    # An unreadable version may be built on one that would be removed.
-    if right is None or info.name in {file.branch for file, _ in inventory.damaged_manifests}:
+    right = next((facts for facts in versions if facts.cloned_from == _origin_of(info)), None)
+    if right is None:
         return ()
     above = [facts for facts in versions if facts.version > right.version]
-    # A version that was not made by branching was written on top of one that would be removed.
-    if any(facts.cloned_from is None for facts in above):
-        return ()
+    return () if _may_be_built_on(inventory, info.name, above) else tuple(facts.path for facts in above)
+
+
+def _may_be_built_on(inventory: Inventory, branch: str, versions: Iterable[VersionFacts]) -> bool:
+    """Return whether a version, a tag or a child branch may be built on one of these versions of a branch."""
+    # An unreadable version may be.
+    if any(file.branch == branch for file, _ in inventory.damaged_manifests):
+        return True
     held = {(tag.branch, tag.version) for tag in inventory.tags}
     held |= {(child.parent_branch, child.parent_version) for child in inventory.branches}
-    # A tag or a child branch may name one, too.
-    return () if any((info.name, facts.version) in held for facts in above) else tuple(facts.path for facts in above)
-
-
-def _matches(source: Origin, info: BranchInfo) -> bool:
-    return (source.branch, source.version) == (info.parent_branch, info.parent_version)
+    # A version that was not made by branching was written on top of the one before it.
+    return any(facts.cloned_from is None or (branch, facts.version) in held for facts in versions)
 
 
 def _branches_without_ordinary_version(inventory: Inventory) -> Iterator[Case]:

@@ -1,23 +1,17 @@
 """Find the damage that crashes, races and other tools left in a dataset, and repair it if that is safe.
 
-The findings about files are made here: those that are damaged, missing or not used, and whether Lance itself opens
-every branch and tag.
+Here are the findings about damaged, missing and unused files, and about branches and tags that Lance cannot open.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 
 import lance
 
-from anabranch.errors import (
-    AnabranchError,
-    DatasetNotFoundError,
-    StorageDeniedError,
-    StorageUnavailableError,
-)
+from anabranch.errors import AnabranchError, DatasetNotFoundError, StorageDeniedError, StorageUnavailableError
 from anabranch.format.doctor.branches import FROM_BACKUP, diagnose_refs, diagnose_trees
 from anabranch.format.doctor.findings_and_repairs import Case, DoctorReport, FindingKind, Repairs, examine, unknown_file
 from anabranch.format.doctor.inventory import (
@@ -33,6 +27,7 @@ from anabranch.format.home import Home, branch_folder
 from anabranch.format.layout.listing import (
     BRANCH_REFS,
     TAG_REFS,
+    LayoutFile,
     LayoutKind,
     ManifestName,
     ManifestScheme,
@@ -84,12 +79,7 @@ def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
         own = inventory.layout.of_branch(branch)
         schemes = {ManifestName.parse(file.name).scheme for file in own if file.kind is LayoutKind.MANIFEST}
         for file in own:
-            is_version = file.kind is LayoutKind.MANIFEST
-            is_mixed = is_version and len(schemes) > 1 and ManifestName.parse(file.name).scheme is ManifestScheme.V1
-            # Lance reads any number of 64 bits as a version.
-            number = _NUMBERED.search(file.path) if file.kind is LayoutKind.UNKNOWN else None
-            is_odd = number is not None and int(number[1]) < 1 << 64
-            if not is_mixed and not is_odd:
+            if not _is_stray(file, is_mixed=len(schemes) > 1):
                 continue
             yield Case(
                 kind=FindingKind.STRAY_MANIFEST,
@@ -98,6 +88,16 @@ def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
                 remedy="none: move the file out of the folder",
                 paths=(file.path,),
             )
+
+
+def _is_stray(file: LayoutFile, *, is_mixed: bool) -> bool:
+    """Return whether Lance reads a file as a manifest although its name is not one of its folder."""
+    if file.kind is LayoutKind.MANIFEST:
+        # Names of the old kind are not valid in a folder that has both kinds.
+        return is_mixed and ManifestName.parse(file.name).scheme is ManifestScheme.V1
+    # Lance reads any number of 64 bits as a version.
+    number = _NUMBERED.search(file.path) if file.kind is LayoutKind.UNKNOWN else None
+    return number is not None and int(number[1]) < 1 << 64
 
 
 def _wrong_files(contents: Contents) -> Iterator[Case]:
@@ -109,11 +109,7 @@ def _wrong_files(contents: Contents) -> Iterator[Case]:
             explanation = f"version {first.version} of {label(first.branch)}{more} cannot be read without it"
             paths = [facts.path for facts in wrong.versions]
         yield Case(
-            kind=wrong.kind,
-            subject=wrong.file.path,
-            explanation=explanation,
-            remedy=FROM_BACKUP,
-            paths=tuple(paths),
+            kind=wrong.kind, subject=wrong.file.path, explanation=explanation, remedy=FROM_BACKUP, paths=tuple(paths)
         )
 
 
@@ -188,9 +184,11 @@ def _temporary_files(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
 
     A ref is written within seconds, but a data file may be written for hours, so that its writer may still be running.
     """
-    files = [file for file in inventory.layout.files if file.kind is LayoutKind.TEMPORARY and file.has_ref]
-    refs = tuple(file for file in files if file.path.startswith("_refs/"))
-    others = tuple(file for file in files if file not in refs)
+    refs: list[LayoutFile] = []
+    others: list[LayoutFile] = []
+    for file in inventory.layout.files:
+        if file.kind is LayoutKind.TEMPORARY and file.has_ref:
+            (refs if file.path.startswith("_refs/") else others).append(file)
     for subject, found, remedy, repair in (
         ("_refs", refs, "a repair removes them", partial(repairs.remove_files, refs)),
         (inventory.layout.root, others, "none: remove them when there are no writers", None),
@@ -209,13 +207,25 @@ def _temporary_files(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
 def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
     """Report every branch and tag that Lance cannot open and that no other finding explains."""
     damaged = {file.path for file, _ in inventory.damaged_manifests}
-    manifests = {name: inventory.ordinary_manifests(name) for name in (None, *inventory.layout.branches)}
-    homes = [name for name, found in manifests.items() if found or name is None]
-    # A damaged newest manifest is a finding of its own, and explains why Lance cannot open the branch.
-    sound = [name for name in homes if not manifests[name] or manifests[name][-1].path not in damaged]
+    sound = [name for name in (None, *inventory.layout.branches) if _may_open(inventory, name, damaged)]
     for name, problem in zip(sound, in_parallel(lambda name: _opening_problem(root, name, None), sound), strict=True):
         if problem is not None and _is_there(root, None if name is None else branch_ref_path(name)):
             yield _unopenable(root.on(name).uri, f"Lance cannot open {label(name)}: {problem}")
+    yield from _unopenable_tags(root, inventory, sound, damaged)
+    if None in sound:
+        yield from _unlisted(root, inventory)
+
+
+def _may_open(inventory: Inventory, name: str | None, damaged: Collection[str]) -> bool:
+    """Return whether no other finding explains why Lance cannot open a home."""
+    manifests = inventory.ordinary_manifests(name)
+    # A branch without manifests and a damaged newest manifest are findings of their own.
+    return manifests[-1].path not in damaged if manifests else name is None
+
+
+def _unopenable_tags(
+    root: Home, inventory: Inventory, sound: Collection[str | None], damaged: Collection[str]
+) -> Iterator[Case]:
     all_manifests = manifests_of(inventory.layout)
     for tag in inventory.tags:
         manifest = all_manifests.get((tag.branch, tag.version)) if tag.branch in sound else None
@@ -225,8 +235,6 @@ def diagnose_opening(root: Home, inventory: Inventory) -> Iterator[Case]:
         path = tag_ref_path(tag.name)
         if problem is not None and _is_there(root, path):
             yield _unopenable(path, f"Lance cannot open tag {tag.name!r}: {problem}")
-    if None in sound:
-        yield from _unlisted(root, inventory)
 
 
 def _opening_problem(root: Home, branch: str | None, version: int | None) -> str | None:
@@ -244,8 +252,7 @@ def _unlisted(root: Home, inventory: Inventory) -> Iterator[Case]:
         (BRANCH_REFS, inventory.branch_refs, lambda: root.open().branches.list()),
         (TAG_REFS, inventory.tag_refs, lambda: root.open().tags.list()),
     ):
-        # A file that cannot be read is reported by itself. Lance fails if a ref is deleted while it lists them, so one
-        # failure is not enough.
+        # A file that cannot be read is a finding of its own. Lance fails if a ref is deleted while it lists: try twice.
         is_explained = any(ref.problem is not None for ref in refs) or _problem(root, read) is None
         if not is_explained and (problem := _problem(root, read)) is not None:
             yield _unopenable(folder, f"Lance cannot list the refs in {folder!r}: {problem}")

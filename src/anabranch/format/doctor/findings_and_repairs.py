@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -133,8 +134,7 @@ _NOTES = frozenset(
         FindingKind.DAMAGED_HINT,
         FindingKind.DAMAGED_COPY,
         FindingKind.DEAD_LEASE,
-        # A crash right after a commit leaves this finding. Nothing is lost, and the next commit to the table settles
-        # it.
+        # A crash right after a commit leaves this finding. Nothing is lost: the next commit to the table settles it.
         FindingKind.UNSETTLED_HOME,
         FindingKind.UNFINISHED_FORK,
         FindingKind.UNKNOWN_FILE,
@@ -227,29 +227,29 @@ def examine(root: str, scan: Callable[[], Sequence[Case]], *, repair: bool) -> D
     found = scan()
     repaired: dict[tuple[FindingKind, str], Case] = {}
     for _ in range(_ROUNDS if repair else 0):
-        # All repairs of a round run on the same scan. Each checks its case again, as an earlier repair may have
-        # changed it.
-        done = [case for case in found if _try_repair(case)]
+        done = _try_repairs(found)
         if not done:
             break
-        repaired |= {(case.kind, case.subject): case for case in done}
+        repaired |= done
         found = scan()
     # A problem that is found again was not repaired, whatever its repair returned.
     for case in found:
         repaired.pop((case.kind, case.subject), None)
-    done_first = [(case, True) for case in repaired.values()] + [(case, False) for case in found]
-    findings = [case.to_finding(repaired=is_repaired) for case, is_repaired in done_first]
+    findings = [case.to_finding(repaired=True) for case in repaired.values()]
+    findings += [case.to_finding(repaired=False) for case in found]
     order = list(Severity)
     return DoctorReport(root=root, findings=tuple(sorted(findings, key=lambda one: order.index(one.severity))))
 
 
-def _try_repair(case: Case) -> bool:
-    """Run the repair of a case. Return False if there is none, or if a concurrent writer prevents it."""
-    try:
-        return case.repair is not None and case.repair() is not False
-    # The state changed since the scan. The next scan reports what is left.
-    except (BusyError, ConflictError, CorruptError, NotFoundError):
-        return False
+def _try_repairs(found: Sequence[Case]) -> dict[tuple[FindingKind, str], Case]:
+    """Run the repairs of one scan, which check their cases again. Return the cases that were repaired."""
+    done: dict[tuple[FindingKind, str], Case] = {}
+    for case in found:
+        # An earlier repair or a concurrent writer changed the state. The next scan reports what is left.
+        with suppress(BusyError, ConflictError, CorruptError, NotFoundError):
+            if case.repair is not None and case.repair() is not False:
+                done[case.kind, case.subject] = case
+    return done
 
 
 def unknown_file(path: str, *more: str) -> Case:
@@ -367,8 +367,7 @@ class Repairs:
             return False
         if self._store.find(path) != expected:
             return False
-        # A damaged ref is replaced. A missing one is put only if it is still absent, because a creator may be writing
-        # it.
+        # A damaged ref is replaced. A missing one is put only if it is still absent: a creator may be writing it.
         if expected is not None:
             self._store.put(path, data)
         elif not put_once(self._store, path, data):

@@ -21,15 +21,7 @@ from anabranch.format.bases import check_bases, list_entries
 from anabranch.format.doctor.findings_and_repairs import FindingKind
 from anabranch.format.home import Home, is_staged
 from anabranch.format.layout.fragment_rows import read_deletion_file
-from anabranch.format.layout.listing import (
-    MANIFESTS,
-    Layout,
-    LayoutFile,
-    LayoutKind,
-    ManifestName,
-    VersionKey,
-    layout,
-)
+from anabranch.format.layout.listing import MANIFESTS, Layout, LayoutFile, LayoutKind, ManifestName, VersionKey, layout
 from anabranch.format.layout.manifest import BasePath, base_paths_of, read_manifest
 from anabranch.format.layout.needed_files import FileKind, FilesReader, NeededFile
 from anabranch.format.refs.ref_files import RefFile
@@ -79,6 +71,10 @@ class Inventory:
     def tags(self) -> tuple[TagInfo, ...]:
         """The tags that can be read."""
         return tuple(ref.info for ref in self.tag_refs if ref.info is not None)
+
+    def find_readable_ref(self, branch: str) -> RefFile[BranchInfo] | None:
+        """Return the metadata of a branch, None if it is missing or damaged."""
+        return next((ref for ref in self.branch_refs if ref.name == branch and ref.info is not None), None)
 
     def ordinary_manifests(self, branch: str | None) -> list[LayoutFile]:
         """The manifests of a home's ordinary versions, oldest first, readable or not."""
@@ -148,41 +144,44 @@ def _read_all(
 
 def _version_facts(root: Home, reader: FilesReader, file: LayoutFile) -> VersionFacts | str | None:
     """Read a version. Return the problem if it is damaged, None if its manifest was removed since the listing."""
-    home = root.on(file.branch)
-    version = ManifestName.parse(file.name).version
     try:
-        data = root.store().get(file.path)
-        manifest = read_manifest(data, name=file.path)
-        bases = base_paths_of(manifest)
-        # A manifest that was copied or renamed by hand has another number inside.
-        if manifest.version != version:
-            return f"it is version {manifest.version} under the name of version {version}"
-        about = VersionFacts(
-            path=file.path,
-            branch=file.branch,
-            version=version,
-            own_branch=manifest.branch or None,
-            base_paths=tuple(base.path for base in bases),
-            stale_base=_stale_base(home, bases),
-        )
-        # Not opened: Lance would read the files of the original dataset and find them in order.
-        if about.stale_base is not None:
-            return about
-        files = reader.parse(data, branch=file.branch, path=file.path).files
-        dataset = home.open(version)
-        with home.errors():
-            about = replace(about, files=files, rows=int(dataset.count_rows()))
-        if home.branch is not None:
-            # The transaction that records the origin may be gone, and then it is not known.
-            with suppress(AnabranchError):
-                about = replace(about, cloned_from=find_origin(home, dataset))
-        return about
+        return _read_version(root.on(file.branch), reader, file)
     except (StorageDeniedError, StorageUnavailableError):
         raise
     except AnabranchError as err:
         # A missing data file raises the same error, so check whether the manifest exists.
         is_gone = isinstance(err, NotFoundError) and root.store().find_info(file.path) is None
         return None if is_gone else err.problem
+
+
+def _read_version(home: Home, reader: FilesReader, file: LayoutFile) -> VersionFacts | str:
+    version = ManifestName.parse(file.name).version
+    data = home.store().get(file.path)
+    manifest = read_manifest(data, name=file.path)
+    bases = base_paths_of(manifest)
+    # A manifest that was copied or renamed by hand has another number inside.
+    if manifest.version != version:
+        return f"it is version {manifest.version} under the name of version {version}"
+    about = VersionFacts(
+        path=file.path,
+        branch=file.branch,
+        version=version,
+        own_branch=manifest.branch or None,
+        base_paths=tuple(base.path for base in bases),
+        stale_base=_stale_base(home, bases),
+    )
+    # Not opened: Lance would read the files of the original dataset and find them in order.
+    if about.stale_base is not None:
+        return about
+    files = reader.parse(data, branch=file.branch, path=file.path).files
+    dataset = home.open(version)
+    with home.errors():
+        about = replace(about, files=files, rows=int(dataset.count_rows()))
+    if home.branch is not None:
+        # The transaction that records the origin may be gone, and then it is not known.
+        with suppress(AnabranchError):
+            about = replace(about, cloned_from=find_origin(home, dataset))
+    return about
 
 
 def _stale_base(home: Home, bases: tuple[BasePath, ...] | None = None) -> str | None:
@@ -252,35 +251,39 @@ def check_contents(root: Home, files: Layout, versions: Iterable[VersionFacts]) 
                 continue
             needed[file.uri] = file
             users[file.uri].append(facts)
-    sizes, unchecked = _list_bases(root, (file for file in needed.values() if file.is_elsewhere))
-    for present in files.files:
-        # By the paths that manifests use: an index is a folder, and its size is that of all of its files.
-        sizes[present.named_path] += present.size
+    sizes, unchecked = _list_sizes(root, files, needed.values())
     # Files in a folder that cannot be listed are neither present nor missing.
     checked = [file for file in needed.values() if _folder(file.path) not in unchecked]
     problems = {**_find_cut_off_indices(root, files, checked), **_find_damaged_deletions(root, checked)}
     wrong = []
     for file in sorted(checked, key=lambda file: file.path):
-        size, expected = sizes.get(file.path), file.mention.size
-        if size is None:
-            problem: str | None = "it is missing"
-        # Old manifests record no size. Then only the existence of a file can be checked.
-        elif expected is not None and size != expected:
-            problem = f"it has {size} bytes, and manifests record {expected}"
-        else:
-            problem = problems.get(file.uri)
+        size = sizes.get(file.path)
+        problem = _problem_of(file, size, problems.get(file.uri))
         if problem is not None:
             found = sorted(users[file.uri], key=lambda facts: (facts.branch or "", facts.version))
             wrong.append(WrongFile(file=file, is_missing=size is None, explanation=problem, versions=tuple(found)))
     return Contents(wrong=tuple(wrong), unchecked=unchecked)
 
 
-def _list_bases(root: Home, files: Iterable[NeededFile]) -> tuple[Counter[str], dict[str, str]]:
-    """Return the sizes of existing files in bases, and the folders that cannot be listed, with the reason."""
-    wanted: dict[str, set[str]] = defaultdict(set)
-    for file in files:
-        wanted[_folder(file.path)].add(file.mention.name)
+def _problem_of(file: NeededFile, size: int | None, found: str | None) -> str | None:
+    """Return the problem of a file: that it is missing or has another size, or else what was found in it."""
+    if size is None:
+        return "it is missing"
+    expected = file.mention.size
+    # Old manifests record no size. Then only the existence of a file can be checked.
+    return found if expected in (None, size) else f"it has {size} bytes, and manifests record {expected}"
+
+
+def _list_sizes(root: Home, files: Layout, needed: Iterable[NeededFile]) -> tuple[Mapping[str, int], Mapping[str, str]]:
+    """Return the sizes of existing files, and the folders in bases that cannot be listed, with the reason."""
     sizes: Counter[str] = Counter()
+    for present in files.files:
+        # By the paths that manifests use: an index is a folder, and its size is that of all of its files.
+        sizes[present.named_path] += present.size
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for file in needed:
+        if file.is_elsewhere:
+            wanted[_folder(file.path)].add(file.mention.name)
     unchecked: dict[str, str] = {}
     for folder, names in wanted.items():
         try:

@@ -49,13 +49,8 @@ def add_columns(
     names = columns.names if isinstance(columns, pa.Schema) else list(columns)
     check_column_names(names)
     # Existing names are passed as well, so that the check for repeated names also finds these.
-    check_column_names([*names, *(n for n in dataset.schema.names if n in names)])
+    check_column_names([*names, *set(names).intersection(dataset.schema.names)])
     if isinstance(columns, pa.Schema):
-        for field in columns:
-            if not field.nullable:
-                raise SchemaMismatchError(
-                    f"column {field.name!r} takes no nulls, and has no values yet", hint="give it an expression"
-                )
         return _stage_empty(version_ref, dataset, columns)
     planned = computed_types(dataset, columns)
     # Lance computes nothing without fragments and returns no schema. The planned types are used instead.
@@ -64,11 +59,12 @@ def add_columns(
     with version_ref.home.errors(), expression_errors(dataset, *columns.values()):
         expressions = {name: enclosed(expression) for name, expression in columns.items()}
         merged = [fragment.merge_columns(expressions) for fragment in dataset.get_fragments()]
-    tree = FieldTree.of(merged[-1][1])
+    fragments, schemas = zip(*merged, strict=True)
+    tree = FieldTree.of(schemas[-1])
     for name in names:
         tree = tree.replaced(replace(tree.get(name), nullable=True))
     tree = with_ids_of_added(tree, names, column_ids or {})
-    return stage(dataset, version_ref, lance.LanceOperation.Merge([one for one, _ in merged], tree.to_lance()))
+    return stage(dataset, version_ref, lance.LanceOperation.Merge(list(fragments), tree.to_lance()))
 
 
 def add_defaults(version_ref: VersionRef, fields: Sequence[pa.Field]) -> VersionRef:
@@ -96,33 +92,49 @@ def alter_columns(version_ref: VersionRef, changes: Sequence[ColumnChange]) -> V
         raise InvalidInputError("a column is to be changed more than once", hint="combine the changes into one")
     for change, field in targets:
         _check_change(version_ref, dataset, change, field)
-    casts = {
-        field.name: pa.field(field.name, change.type)
-        for change, field in targets
-        if change.type is not None and change.type != dataset.schema.field(field.name).type
-    }
-    # Lance refuses to rename and to drop while it merges new data files, so casts take a version of their own.
-    widened = _stage_casts(_with_nulls_allowed(version_ref, casts), casts) if casts else version_ref
-    with_casts = FieldTree.of(widened.open().lance_schema) if casts else before
+    casts = _find_casts(dataset.schema, targets)
+    widened, with_casts = version_ref, before
+    if casts:
+        # Lance refuses to rename and to drop while it merges new data files, so casts take a version of their own.
+        widened = _stage_casts(version_ref, pa.schema(list(casts.values())))
+        with_casts = FieldTree.of(widened.open().lance_schema)
     after = with_casts
     for change, field in targets:
-        cast = with_casts.get(_CAST.format(field.name)) if field.is_top_level and field.name in casts else None
-        changed = replace(
-            field if cast is None else with_metadata_of(cast, field),
-            name=change.name or field.name,
-            nullable=field.nullable if change.nullable is None else change.nullable,
-        )
-        if field.is_top_level:
-            # The identity follows from field id and name, and one of them changes here. The note keeps the old one.
-            changed = with_id_of(changed, field)
-        # A cast column was added at the end. It takes the position of the old one, which this projection drops.
-        after = after.replaced(changed) if cast is None else _moved(after, field, changed)
-    for (_, name), count in Counter((field.parent, field.name) for field in after.fields).items():
-        if count > 1:
-            raise SchemaMismatchError(f"two columns would be called {name!r}", hint="choose another name")
+        cast = with_casts.get(_CAST.format(field.name)) if field.id in casts else None
+        after = _with_change(after, change, field, cast)
+    _check_distinct(after)
     if after == before:
         return version_ref
     return stage(widened.open(), widened, lance.LanceOperation.Project(after.to_lance()))
+
+
+def _find_casts(schema: pa.Schema, targets: Iterable[tuple[ColumnChange, StoredField]]) -> dict[int, pa.Field]:
+    """Return the columns that get another type, with that type, by their field ids."""
+    return {
+        field.id: pa.field(field.name, change.type)
+        for change, field in targets
+        if change.type is not None and change.type != schema.field(field.name).type
+    }
+
+
+def _with_change(tree: FieldTree, change: ColumnChange, field: StoredField, cast: StoredField | None) -> FieldTree:
+    """Return the tree with a field changed, or replaced by the column of its cast values."""
+    changed = replace(
+        field if cast is None else with_metadata_of(cast, field),
+        name=change.name or field.name,
+        nullable=field.nullable if change.nullable is None else change.nullable,
+    )
+    if field.is_top_level:
+        # The identity follows from field id and name, and one of them changes here. The note keeps the old one.
+        changed = with_id_of(changed, field)
+    # A cast column was added at the end. It takes the position of the old one, which this projection drops.
+    return tree.replaced(changed) if cast is None else _moved(tree, field, changed)
+
+
+def _check_distinct(tree: FieldTree) -> None:
+    for (_, name), count in Counter((field.parent, field.name) for field in tree.fields).items():
+        if count > 1:
+            raise SchemaMismatchError(f"two columns would be called {name!r}", hint="choose another name")
 
 
 def drop_columns(version_ref: VersionRef, paths: Sequence[str]) -> VersionRef:
@@ -192,10 +204,11 @@ def _with_nulls_allowed(version_ref: VersionRef, names: Iterable[str]) -> Versio
     return stage(dataset, version_ref, lance.LanceOperation.Project(after.to_lance()))
 
 
-def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> VersionRef:
+def _stage_casts(version_ref: VersionRef, casts: pa.Schema) -> VersionRef:
     """Write each fragment's cast columns beside the old ones."""
+    version_ref = _with_nulls_allowed(version_ref, casts.names)
     dataset = version_ref.open()
-    new = pa.schema([pa.field(_CAST.format(name), field.type) for name, field in casts.items()])
+    new = pa.schema([pa.field(_CAST.format(field.name), field.type) for field in casts])
     fragments = dataset.get_fragments()
     if not fragments:
         return _stage_empty(version_ref, dataset, new)
@@ -206,7 +219,7 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
     @lance.batch_udf(output_schema=new)
     def cast(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            arrays = [cast_computed(batch.column(name), field) for name, field in casts.items()]
+            arrays = [cast_computed(batch.column(field.name), field) for field in casts]
             return pa.RecordBatch.from_arrays(arrays, schema=new)
         except SchemaMismatchError as err:
             failures.append(err)
@@ -214,7 +227,7 @@ def _stage_casts(version_ref: VersionRef, casts: Mapping[str, pa.Field]) -> Vers
 
     try:
         with version_ref.home.errors():
-            merged = [fragment.merge_columns(cast, columns=list(casts)) for fragment in fragments]
+            merged = [fragment.merge_columns(cast, columns=casts.names) for fragment in fragments]
     except AnabranchError:
         if failures:
             raise failures[0] from None
@@ -230,10 +243,15 @@ def _moved(tree: FieldTree, old: StoredField, new: StoredField) -> FieldTree:
 
 
 def _stage_empty(version_ref: VersionRef, dataset: lance.LanceDataset, columns: pa.Schema) -> VersionRef:
+    """Stage columns full of nulls. Refuse columns that do not allow nulls."""
+    for field in columns:
+        if not field.nullable:
+            raise SchemaMismatchError(
+                f"column {field.name!r} takes no nulls, and has no values yet", hint="give it an expression"
+            )
     tree = FieldTree.of(dataset.lance_schema)
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-    # `max_field_id` also counts dropped columns that data files still have. With a lower id, a new column would read
-    # their values.
+    # `max_field_id` also counts dropped columns that data files still have. A new one with a lower id would read them.
     after = tree.with_new(new_fields(columns, first_id=dataset.max_field_id + 1))
     schema = with_ids_of_added(after, columns.names, {}).to_lance()
     return stage(dataset, version_ref, lance.LanceOperation.Merge(fragments, schema))
@@ -254,8 +272,7 @@ def find_wrong_default(schema: pa.Schema, defaults: Mapping[str, str]) -> tuple[
         return None
     # Lance plans only over datasets. This one is never written.
     dataset = lance.write_dataset(schema.empty_table(), "memory://defaults")
-    # One plan for all is much faster on wide tables. They are planned one by one only if that fails, to find the wrong
-    # one.
+    # One plan for all is much faster on wide tables. Only if that fails, plan one by one, to find the wrong one.
     try:
         known = computed_types(dataset, defaults)
     except InvalidExpressionError:
@@ -281,7 +298,6 @@ def _check(schema: pa.Schema, name: str, expression: str, planned: pa.DataType) 
     if not is_time:
         require_computable(planned, field)
     compute = find_default(field, columns=schema.names)
-    # The type may fit and the value not, such as 300 for int8. A constant is computed now, before it fails in an
-    # append.
+    # The type may fit and the value not, such as 300 for int8. Compute a constant now, before it fails in an append.
     if compute is not None:
         cast_computed(compute(1), field)

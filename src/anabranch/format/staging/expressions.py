@@ -298,8 +298,7 @@ def find_default(field: pa.Field, *, columns: Sequence[str]) -> Callable[[int], 
     expression = noted.decode()
     in_type = default_expression(expression, field.type)
     try:
-        # Computed on a dataset without the columns of the table: an expression that needs one of them fails with its
-        # name.
+        # On a dataset without the columns of the table: an expression that needs one of them fails with its name.
         _compute(in_type, 1)
     except InvalidExpressionError as err:
         name = err.details.get("column")

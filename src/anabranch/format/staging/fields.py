@@ -87,8 +87,7 @@ class FieldTree:
 
     def to_lance(self) -> LanceSchema:
         made = LanceSchema._from_protos(self.metadata, *(field.write() for field in self.fields))
-        # `_from_protos` is not a public call. If an upgrade of Lance changed it, columns would be tied to the wrong
-        # data.
+        # `_from_protos` is not public. If an upgrade of Lance changed it, columns would be tied to the wrong data.
         if FieldTree.of(made).describe() != self.describe():
             raise DamagedFileError(
                 "the changed columns lost their identity", hint="this is a bug: keep the dataset, report it"
@@ -101,14 +100,15 @@ class FieldTree:
 
     def find(self, path: str) -> StoredField | None:
         """Find a field by its dotted path. A top-level name may contain dots itself."""
-        top = next((f for f in self.fields if f.is_top_level and f.name == path), None)
+        top = self._find_child(NO_PARENT, path)
         if top is not None or "." not in path:
             return top
         parent_path, _, name = path.rpartition(".")
         parent = self.find(parent_path)
-        if parent is None:
-            return None
-        return next((f for f in self.fields if f.parent == parent.id and f.name == name), None)
+        return None if parent is None else self._find_child(parent.id, name)
+
+    def _find_child(self, parent: int, name: str) -> StoredField | None:
+        return next((f for f in self.fields if f.parent == parent and f.name == name), None)
 
     def get(self, path: str) -> StoredField:
         """Return a field by its dotted path. Raise SchemaMismatchError if it does not exist."""

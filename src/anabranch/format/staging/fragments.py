@@ -106,14 +106,17 @@ def write_rows(version_ref: VersionRef, dataset: lance.LanceDataset, rows: Rows)
     if not first:
         return []  # Lance would write an empty file.
     with version_ref.home.errors():
-        is_small = len(first) == 1 and 0 < len(first[0]) <= _FEW_ROWS and first[0].nbytes <= _FEW_BYTES
-        is_plain = all(any(is_kind(field.type) for is_kind in _PLAIN_TYPES) for field in first[0].schema)
-        if is_small and is_plain and is_local(version_ref.home.uri):
+        if len(first) == 1 and _is_small_and_plain(first[0]) and is_local(version_ref.home.uri):
             written = _write_file(version_ref, dataset, rows.schema, first[0].columns)
             if written is not None:
                 return [written]
         with replace(rows, batches=chain(first, rows.batches)).reading() as reader:
             return list(lance_write_fragments(reader, dataset, mode="append"))
+
+
+def _is_small_and_plain(batch: pa.RecordBatch) -> bool:
+    is_small = 0 < len(batch) <= _FEW_ROWS and batch.nbytes <= _FEW_BYTES
+    return is_small and all(any(is_kind(field.type) for is_kind in _PLAIN_TYPES) for field in batch.schema)
 
 
 def _write_file(
@@ -198,8 +201,7 @@ def append_copied(version_ref: VersionRef, rows: pa.Table) -> tuple[VersionRef, 
     home = version_ref.home
     dataset = home.open(version_ref.version)
     with home.errors():
-        # Return this metadata: if another writer publishes first, it is staged again. Lance refuses fragments that
-        # were read back from a version.
+        # Return this metadata, to stage it again after a conflict: Lance refuses fragments that were read back.
         written = lance_write_fragments(rows, dataset, mode="append")
     staged = stage_rows(dataset, version_ref, ChangedRows(written=written, is_append=True))
     return staged or stage(dataset, version_ref, lance.LanceOperation.Append(written)), written
@@ -252,8 +254,7 @@ def as_metadata(fragments: Sequence[WrittenFragment]) -> list[FragmentMetadata]:
 
 def fingerprint(version_ref: VersionRef, dataset: lance.LanceDataset, fields: LanceSchema) -> Fingerprint:
     """Return the fingerprint of files that are written now for a version."""
-    # All three decide where a file is searched: files in a dataset root are in its `data` folder, others directly in
-    # the base.
+    # All three decide where a file is searched: in the `data` folder of a dataset root, or directly in the base.
     bases = [[key, base.path, base.is_dataset_root] for key, base in sorted(dataset.base_paths().items())]
     messages = tuple(field.message for field in FieldTree.of(fields).fields)
     return Fingerprint(home=version_ref.home.uri, base_paths=_digest(bases), fields=_digest_of_fields(messages))
@@ -306,13 +307,10 @@ def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragmen
     # A step that built or dropped an index leaves the fragments as they are.
     if _index_ids(older) != _index_ids(newer):
         return None
-    known = {fragment.fragment_id: FragmentOutline.of(fragment.metadata) for fragment in older.get_fragments()}
-    current = {fragment.fragment_id: fragment.metadata for fragment in newer.get_fragments()}
-    # An append keeps every older fragment untouched. A missing or different one means another kind of change.
-    if any(number not in current or FragmentOutline.of(current[number]) != known[number] for number in known):
+    added = _find_added(older, newer)
+    if added is None or any(found.deletion_file is not None for found in added):
         return None
-    added = [found for number, found in current.items() if number not in known]
-    if any(found.deletion_file is not None for found in added) or not _only_appends(before, after, newer):
+    if not _only_appends(before, after, newer):
         return None
     against = fingerprint(after, newer, newer.lance_schema)
     return tuple(
@@ -321,6 +319,16 @@ def find_appended(before: VersionRef, after: VersionRef) -> tuple[WrittenFragmen
         )
         for found in added
     )
+
+
+def _find_added(older: lance.LanceDataset, newer: lance.LanceDataset) -> list[FragmentMetadata] | None:
+    """Return the fragments that were added. None if another one was changed or removed."""
+    known = {fragment.fragment_id: FragmentOutline.of(fragment.metadata) for fragment in older.get_fragments()}
+    current = {fragment.fragment_id: fragment.metadata for fragment in newer.get_fragments()}
+    # An append keeps every older fragment untouched. A missing or different one means another kind of change.
+    if any(number not in current or FragmentOutline.of(current[number]) != known[number] for number in known):
+        return None
+    return [found for number, found in current.items() if number not in known]
 
 
 def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDataset) -> bool:
@@ -335,8 +343,7 @@ def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDatas
         if step is None or not isinstance(step.operation, lance.LanceOperation.Append):
             return False
         version = step.read_version
-    # In a fork, the chain ends at the fork's first ordinary version, which has another number than `before`. The
-    # fragments were compared above.
+    # In a fork, the chain ends at its first ordinary version, with another number. The fragments were compared above.
     return version == before.version or before.home != after.home
 
 

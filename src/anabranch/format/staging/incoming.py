@@ -234,16 +234,19 @@ def _is_castable(found: pa.DataType, expected: pa.DataType) -> bool:
     # A dictionary is only an encoding of values: pandas and polars use it for categories.
     if pa.types.is_dictionary(found) or pa.types.is_dictionary(expected):
         return _is_castable(_plain_type(found), _plain_type(expected))
+    if pa.types.is_nested(found):
+        return _are_parts_castable(found, expected)
+    return any(takes(found) and gives(expected) for takes, gives in _FAMILIES)
+
+
+def _are_parts_castable(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Return whether a type is nested in the same way as the expected one, and each part may be cast."""
     if is_list(found) and is_list(expected):
         return _is_castable(found.value_type, expected.value_type)
-    if pa.types.is_struct(found) and pa.types.is_struct(expected):
-        pairs = zip(found, expected, strict=False)
-        return found.num_fields == expected.num_fields and all(
-            a.name == b.name and _is_castable(a.type, b.type) for a, b in pairs
-        )
-    if pa.types.is_floating(found) and pa.types.is_floating(expected):
-        return bool(found.bit_width <= expected.bit_width)
-    return any(takes(found) and gives(expected) for takes, gives in _FAMILIES)
+    are_structs = pa.types.is_struct(found) and pa.types.is_struct(expected)
+    if not are_structs or found.num_fields != expected.num_fields:
+        return False
+    return all(a.name == b.name and _is_castable(a.type, b.type) for a, b in zip(found, expected, strict=True))
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -267,12 +270,14 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-# The allowed casts, if each value fits. Text is not read as numbers, and a float does not become an integer: both would
-# hide mistakes in the data.
+# The allowed casts, if each value fits. Text is not read as numbers, nor floats as integers: both would hide mistakes.
 _FAMILIES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...] = (
     (pa.types.is_integer, pa.types.is_integer),
     (pa.types.is_integer, pa.types.is_floating),
     (pa.types.is_integer, pa.types.is_decimal),
+    # Floats are only widened.
+    (pa.types.is_float16, pa.types.is_floating),
+    (pa.types.is_float32, pa.types.is_float64),
     (_is_text, _is_text),
     (_is_bytes, _is_bytes),
     (pa.types.is_decimal, pa.types.is_decimal),

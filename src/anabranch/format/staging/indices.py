@@ -98,16 +98,20 @@ def index(
         # Lance accepts some kinds of empty indices, but they do not cover later rows.
         raise InvalidInputError(f"{version_ref.home.uri!r} holds no rows to index", hint="add rows first")
     chosen = name or f"{column}_idx"
-    # Refused before the index is built, which may take long.
-    for other in list_indices(version_ref):
-        if other.name == chosen and other.columns != (column,):
-            raise InvalidInputError(
-                f"the name {chosen!r} belongs to an index on {', '.join(other.columns)}",
-                hint="drop that index, or choose another name",
-            )
+    _check_index_name(version_ref, chosen, column)
     arguments = asdict(vector or VectorOptions()) if kind.is_vector else {}
     recipe = IndexRecipe(name=chosen, column=column, kind=kind, arguments=arguments)
     return _replace(version_ref, dataset, [chosen], built=[recipe.build(version_ref, dataset)])
+
+
+def _check_index_name(version_ref: VersionRef, name: str, column: str) -> None:
+    """Refuse the name of an index on other columns, before the index is built, which may take long."""
+    for other in list_indices(version_ref):
+        if other.name == name and other.columns != (column,):
+            raise InvalidInputError(
+                f"the name {name!r} belongs to an index on {', '.join(other.columns)}",
+                hint="drop that index, or choose another name",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +246,7 @@ def build_wanted(version_ref: VersionRef) -> VersionRef:
 def keep_indices(staged: VersionRef, *, of: VersionRef, names: Mapping[str, str] | None = None) -> VersionRef:
     """Stage the indices of an older version that an overwrite or a new type of a column removed.
 
-    `names` are the new names of columns. An index is not kept if its column is gone, or if its kind does not fit the
-    new type of the column.
+    `names` are the new names of columns. An index is not kept if its column is gone or has a type that does not fit.
     """
     before = read_recipes(of)
     if not before:
@@ -390,8 +393,7 @@ def _segments(dataset: lance.LanceDataset, names: Sequence[str]) -> list[Index]:
 
 # Wanted indices belong to a table but could not be built yet, because Lance builds no index without rows. Each of them
 # is noted with its column, so that it follows a rename and goes with the column. The note of a nested column is with
-# the top-level one, and has the rest of the path. The first commit that brings rows builds the index and removes the
-# note.
+# the top-level one, with the rest of the path. The first commit that brings rows builds it and removes the note.
 
 
 def read_wanted(schema: pa.Schema) -> list[IndexRecipe]:

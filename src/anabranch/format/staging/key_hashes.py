@@ -204,8 +204,7 @@ def _add_bytes(hashes: _Words, values: pa.Array) -> None:
     _, offsets, content = values.buffers()
     ends = np.frombuffer(offsets, dtype=width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     lengths = np.diff(ends)
-    # The last word is padded with zeros. Without the length, values that differ in trailing zeros would have equal
-    # hashes.
+    # The last word is padded with zeros. Without the length, values that differ in trailing zeros would collide.
     hashes[:] = _mixed(hashes, lengths.view(np.uint64))
     # A word that starts at the last byte reads seven more.
     padded = np.zeros(ends[-1] - ends[0] + _WORD_BYTES, dtype=np.uint8)

@@ -7,6 +7,7 @@ from typing import Any
 
 import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,17 +35,21 @@ def are_surely_unique(rows: pa.Table) -> bool:
     if not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
         return False
     chunks = [_numbers(chunk) for chunk in rows.column(0).chunks if len(chunk)]
-    increases = all((chunk[1:] > chunk[:-1]).all() for chunk in chunks)
-    if increases and all(one[-1] < other[0] for one, other in itertools.pairwise(chunks)):
+    if _are_increasing(chunks):  # also without rows
         return True
-    values = np.sort(np.concatenate(chunks)) if chunks else np.array([], dtype=np.int64)
+    values = np.sort(np.concatenate(chunks))
     return bool((values[1:] != values[:-1]).all())
 
 
-def _numbers(chunk: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def _are_increasing(chunks: Sequence[npt.NDArray[np.int64]]) -> bool:
+    is_sorted = all((chunk[1:] > chunk[:-1]).all() for chunk in chunks)
+    return is_sorted and all(one[-1] < other[0] for one, other in itertools.pairwise(chunks))
+
+
+def _numbers(chunk: pa.Array) -> npt.NDArray[np.int64]:
     wide = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[chunk.type.bit_width]
     # The numbers need not have the order of the values: equal values only need equal numbers.
-    found: np.ndarray[tuple[int], np.dtype[np.int64]] = chunk.view(wide).to_numpy()
+    found: npt.NDArray[np.int64] = chunk.view(wide).to_numpy()
     return found
 
 
@@ -106,8 +111,7 @@ def find_taken_keys(
 ) -> FoundKeys | None:
     """Find the keys of rows that exist in the table, like `find_existing_keys`, for any number of rows.
 
-    Few keys are passed to Lance, which may have an index on them. Many keys are compared by their hashes, in bounded
-    memory.
+    Few keys are passed to Lance, which may have an index on them. Many are compared by hashes, in bounded memory.
     """
     if rows.count <= _LISTED_KEYS:
         if not rows.count:

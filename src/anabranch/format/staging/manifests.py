@@ -64,9 +64,8 @@ class Manifest:
     shown: int | None = None
 
 
-# Small manifests: each is the base of the next settle. The id of a staged version is never used again, so its manifest
-# is read once. An ordinary manifest is read each time, because a repair may have replaced it; its parts are used again
-# if the bytes are the same.
+# Small manifests: each is the base of the next settle. A staged one is read once, as its id is never used again. An
+# ordinary one is read each time, as a repair may replace it; its parts are used again if the bytes are the same.
 # A few manifests of tables with many fragments would displace all others.
 MANIFESTS: BoundedCache[HomeKey, Manifest] = new_home_cache(limit=1024, capacity=32 * 1024 * 1024, heaviest=256 * 1024)
 
@@ -251,9 +250,8 @@ def list_external_versions(home: Home, *, since: int, until: int | None = None) 
         if not stamp:
             found.add(version)
         else:
-            # An adoption or a forced settle decided on all external versions up to this number. Later ones are still
-            # pending.
-            decided = max(int(stamp.get(name, 0)) for name in (SET_ASIDE, ADOPTED))
+            # An adoption or a forced settle decided on external versions up to this number. Later ones are pending.
+            decided = max(int(stamp.get(SET_ASIDE, 0)), int(stamp.get(ADOPTED, 0)))
             found = {external for external in found if external > decided}
             # The external version is the newest state again and still pending, although its number is lower.
             found |= {int(stamp[PUT_BACK])} if PUT_BACK in stamp else set()
@@ -317,8 +315,7 @@ def create_empty(home: Home, schema: "pa.Schema") -> VersionRef:
                 home.uri,
                 mode="create",
                 storage_options=home.lance_options(),
-                # Lance cannot enable this later. Updates then keep the ids of their rows, by which tables without a
-                # key are compared.
+                # Lance cannot enable this later. Tables without a key are compared by the ids that updates then keep.
                 enable_stable_row_ids=True,
                 # Our own manifests are put under these names. Lance refuses a folder with two naming schemes.
                 enable_v2_manifest_paths=True,

@@ -84,29 +84,30 @@ def update(version_ref: VersionRef, assignments: Mapping[str, str], *, where: st
         require_computable(planned.type, schema.field(planned.name))
     if where is not None:
         check_predicate(dataset, where)
-
-    def changed() -> Iterator[RowBatch]:
-        batches = iter_batches(
-            dataset,
-            columns={
-                name: enclosed(assignments[name]) if name in assignments else quoted_column(name)
-                for name in schema.names
-            },
-            filter=None if where is None else enclosed(where),
-            with_row_id=True,
-            with_row_address=True,
-            **(WITH_BYTES if find_blobs(schema) else {}),
-        )
-        with expression_errors(dataset, *assignments.values(), *([] if where is None else [where])):
-            for batch in batches:
-                yield RowBatch(
-                    rows=pa.Table.from_arrays([cast_computed(batch.column(f.name), f) for f in schema], schema=schema),
-                    addresses=batch.column(_ROW_ADDRESS).to_numpy(),
-                    row_ids=batch.column(_ROW_ID).to_numpy(),
-                )
-
     with version_ref.home.errors():  # the old rows are read here, too
-        return replace_rows(version_ref, changed(), changed_columns=list(assignments))
+        changed = _iter_updated(dataset, assignments, where)
+        return replace_rows(version_ref, changed, changed_columns=list(assignments))
+
+
+def _iter_updated(dataset: lance.LanceDataset, assignments: Mapping[str, str], where: str | None) -> Iterator[RowBatch]:
+    schema = dataset.schema
+    batches = iter_batches(
+        dataset,
+        columns={
+            name: enclosed(assignments[name]) if name in assignments else quoted_column(name) for name in schema.names
+        },
+        filter=None if where is None else enclosed(where),
+        with_row_id=True,
+        with_row_address=True,
+        **(WITH_BYTES if find_blobs(schema) else {}),
+    )
+    with expression_errors(dataset, *assignments.values(), *([] if where is None else [where])):
+        for batch in batches:
+            yield RowBatch(
+                rows=pa.Table.from_arrays([cast_computed(batch.column(f.name), f) for f in schema], schema=schema),
+                addresses=batch.column(_ROW_ADDRESS).to_numpy(),
+                row_ids=batch.column(_ROW_ID).to_numpy(),
+            )
 
 
 def replace_rows(
@@ -170,22 +171,9 @@ def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> Non
     """Refuse addresses of one version that name other or deleted rows in another version."""
     if read == now or not len(addresses):
         return
-    before = {fragment.fragment_id: fragment for fragment in read.open().get_fragments()}
-    dataset = now.open()
-    after = {fragment.fragment_id: fragment for fragment in dataset.get_fragments()}
-    owners = np.unique(addresses >> np.uint64(32)).tolist()
-    outlines = {
-        owner: [FragmentOutline.of(fragments[owner].metadata) for fragments in (before, after)]
-        for owner in owners
-        if owner in after
-    }
-    # An address is a fragment and an offset. If the fragment has other files, for example after a compaction, it names
-    # another row. An overlay replaces values of the same row.
-    kept = [old._replace(deletion=None) == new._replace(deletion=None) for old, new in outlines.values()]
-    if len(outlines) < len(owners) or not all(kept):
-        raise _changed_rows()
+    before, dataset = read.open(), now.open()
     # Only fragments with other deletions than before may have lost rows, and are read.
-    changed = [after[owner] for owner, (old, new) in outlines.items() if old.deletion != new.deletion]
+    changed = _with_other_deletions(before, dataset, np.unique(addresses >> np.uint64(32)).tolist())
     if not changed:
         return
     batches = iter_batches(dataset, columns=[], fragments=changed, with_row_address=True)
@@ -193,6 +181,26 @@ def require_rows(read: VersionRef, now: VersionRef, addresses: Addresses) -> Non
     inside = np.isin(addresses >> np.uint64(32), [fragment.fragment_id for fragment in changed])
     if not np.isin(addresses[inside], left).all():
         raise _changed_rows()
+
+
+def _with_other_deletions(
+    read: lance.LanceDataset, now: lance.LanceDataset, owners: Iterable[int]
+) -> list[lance.LanceFragment]:
+    """Return those fragments that have other deletions now. Refuse fragments that are gone or have other files."""
+    before = {fragment.fragment_id: fragment for fragment in read.get_fragments()}
+    after = {fragment.fragment_id: fragment for fragment in now.get_fragments()}
+    changed = []
+    for owner in owners:
+        if owner not in after:
+            raise _changed_rows()
+        old, new = (FragmentOutline.of(fragments[owner].metadata) for fragments in (before, after))
+        # An address is a fragment and an offset. If the fragment has other files, for example after a compaction, it
+        # names another row. An overlay replaces values of the same row.
+        if old._replace(deletion=None) != new._replace(deletion=None):
+            raise _changed_rows()
+        if old.deletion != new.deletion:
+            changed.append(after[owner])
+    return changed
 
 
 def _changed_rows() -> WriteConflictError:
@@ -251,22 +259,30 @@ def replace_at(
         updated_fields = family_ids(dataset.lance_schema, changed_columns) if is_update else []
         change = ChangedRows(cut=left, removed=gone, written=written, updated_fields=updated_fields)
         staged = stage_rows(dataset, version_ref, change)
-        if staged is None and not written:
-            staged = stage(dataset, version_ref, lance.LanceOperation.Delete(left, gone, _BY_ADDRESS))
-        elif staged is None:
-            # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
-            only_moved = dataset.has_stable_row_ids and not inserted
-            update = lance.LanceOperation.Update(
-                removed_fragment_ids=gone,
-                updated_fragments=left,
-                new_fragments=list(written),
-                fields_for_preserving_frag_bitmap=family_ids(
-                    dataset.lance_schema, changed_columns if only_moved else all_columns
-                ),
-                update_mode="rewrite_rows",
+        if staged is None:
+            staged = stage(
+                dataset, version_ref, _to_operation(dataset, change, changed_columns, has_new=bool(inserted))
             )
-            staged = stage(dataset, version_ref, update)
     return RowsChanged(version_ref=staged, inserted=inserted, updated=moved, deleted=deleted)
+
+
+def _to_operation(
+    dataset: lance.LanceDataset, change: ChangedRows, changed_columns: Sequence[str], *, has_new: bool
+) -> lance.LanceOperation.BaseOperation:
+    """Return the operation by which Lance makes the same change."""
+    if not change.written:
+        return lance.LanceOperation.Delete(change.cut, change.removed, _BY_ADDRESS)
+    # Lance would take new rows for moved ones, and count them as covered by indices that do not know them.
+    only_moved = dataset.has_stable_row_ids and not has_new
+    return lance.LanceOperation.Update(
+        removed_fragment_ids=list(change.removed),
+        updated_fragments=list(change.cut),
+        new_fragments=list(change.written),
+        fields_for_preserving_frag_bitmap=family_ids(
+            dataset.lance_schema, changed_columns if only_moved else dataset.schema.names
+        ),
+        update_mode="rewrite_rows",
+    )
 
 
 def join_addresses(parts: Sequence[Addresses]) -> Addresses:

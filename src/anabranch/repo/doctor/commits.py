@@ -126,33 +126,30 @@ class Rebuilder:
         The unchanged tables come from the parent commit, the changed ones from the stored map or from a later full map.
         """
         parent, commits = record.commit.parent_commit_id, self._repo_store.commits
-        if parent is None:
-            return {} if record.commit.kind is CommitKind.INIT else stored
-        if record.has_tables_of_main:
-            return stored  # a commit of a live branch: some of its tables are main's, not the parent's
+        if record.commit.kind is CommitKind.INIT:
+            return {}
+        # Some tables of a commit of a live branch are main's, not the parent's.
+        if parent is None or record.has_tables_of_main:
+            return stored
         try:
             tables = commits.tables_of(commits.get(parent))
             known = stored if stored is not None else self._later_map(record.commit)
         except AnabranchError:
             return stored
-        changed = {TableKey.parse(key) for key in record.commit.tables}
-        if known is None and changed:
-            return None
-        for key in changed:
-            tables.pop(key, None)
-            if known is not None and key in known:
-                tables[key] = known[key]
-        return tables
+        changed = _changed_tables(record.commit)
+        if known is None:
+            return None if changed else tables
+        return _with_states(tables, changed, known)
 
     def _later_map(self, commit: GraphCommit) -> TableMap | None:
         """Return the next full map after that of a commit, if it still has the states that the commit wrote."""
         commits = self._repo_store.commits
-        changed = {TableKey.parse(key) for key in commit.tables}
+        changed = _changed_tables(commit)
         for commit_id, parent_id in self._iter_next_full_maps(commit.graph_commit_id):
             record = commits.get(commit_id)
             # The changes of the parent are all changes between the two full maps.
             between = () if parent_id == commit.graph_commit_id else commits.get(parent_id).changes
-            touched = {*between, *(TableKey.parse(key) for key in record.commit.tables)}
+            touched = {*between, *_changed_tables(record.commit)}
             if not record.has_tables_of_main and touched.isdisjoint(changed):
                 return commits.tables_of(record)
         return None
@@ -163,11 +160,20 @@ class Rebuilder:
         for commit_id, facts in sorted(self._inventory.commits.items()):
             parent_id = facts.made_from[0] if facts.made_from else ""
             parent = self._inventory.commits.get(parent_id)
-            # Its map without its own changes is the map of its parent, and the parent names what changed since the
-            # lost base.
+            # Its map without its own changes is that of its parent, which names what changed since the lost base.
             is_next = facts.base == commit_id and parent is not None and parent.base == base
             if is_next and broken.isdisjoint({commit_id, parent_id}):
                 yield commit_id, parent_id
+
+
+def _changed_tables(commit: GraphCommit) -> set[TableKey]:
+    return {TableKey.parse(key) for key in commit.tables}
+
+
+def _with_states(tables: TableMap, changed: set[TableKey], known: TableMap) -> TableMap:
+    """Return a map of tables with the states that another map has for the changed ones."""
+    unchanged = {key: entry for key, entry in tables.items() if key not in changed}
+    return unchanged | {key: entry for key, entry in known.items() if key in changed}
 
 
 def rebuild_entry(repo_store: RepoStore, checked: CheckedLog, number: int) -> bytes | None:
@@ -186,8 +192,7 @@ def rebuild_entry(repo_store: RepoStore, checked: CheckedLog, number: int) -> by
 def rebuild_newest(repo_store: RepoStore, checked: CheckedLog, number: int, published: Collection[str]) -> bytes | None:
     """Return a damaged newest entry, given the commits that it published by other objects. None if it is ambiguous."""
     before = _find_entry(checked, number - 1)
-    # The state of the branch comes from the entry before. With two candidates a guess could change what the branch
-    # shows.
+    # The branch keeps the state of the entry before. With two candidates, a guess could change what it shows.
     if before is None or len(published) != 1:
         return None
     try:
@@ -280,8 +285,7 @@ def _broken_commit(
     # No log names the commit, so that the tag is wrong rather than the history.
     if kind is FindingKind.MISSING_COMMIT and only_tags:
         kind = FindingKind.BROKEN_TAG
-    # An object of a newer release is intact. To write it again in this format would lose what this release cannot
-    # read.
+    # An object of a newer release is intact. Written again, it would lose what this release cannot read.
     can_repair = kind is not FindingKind.NEWER_FORMAT and rebuilder.encode(commit_id) is not None
     built_on = f"; {len(others)} other commits build on its tables" if others else ""
     if kind is FindingKind.BROKEN_TAG:

@@ -87,8 +87,7 @@ class CheckedLog:
         """Return the refs that cannot be read without an entry."""
         if self.branch is None and not self.is_tag:
             return ()
-        # Without its newest entry the branch or tag itself cannot be read. Without an older one only refs to that
-        # version fail.
+        # Without its newest entry the branch or tag cannot be read. Without an older one, refs to that version fail.
         if number == newest:
             return (self.name,)
         is_public = self.branch is not None and not self.branch.is_internal
@@ -228,7 +227,7 @@ class Inventory:
         if state.run is not None:
             named += [*state.run.started_on, state.run.commit_id]
         with self._lock:
-            self.named.update(name for name in named if name is not None)
+            self.named.update(filter(None, named))
             if publishes(entry):
                 self.published[head.commit.graph_commit_id] = (str(entry.branch), entry.number)
             if is_newest:
@@ -244,7 +243,7 @@ class Inventory:
         named = (*record.sources, record.main_id, record.older, record.base)
         with self._lock:
             self.commits[record.commit.graph_commit_id] = facts
-            self.named.update(name for name in named if name is not None)
+            self.named.update(filter(None, named))
             if record.collected_at is None:
                 self._add_tables(record.changes.items())
                 hidden = self._hidden.setdefault(record.base, set(record.changes))
@@ -310,34 +309,49 @@ def read_stored_history(config: RepoConfig) -> StoredHistory:
     return StoredHistory(commits=commits, actors=actors)
 
 
-def with_effects(repo_store: RepoStore, inventory: Inventory, cases: Iterable[Case]) -> list[Case]:
+def with_effects(repo_store: RepoStore, inventory: Inventory, cases: list[Case]) -> list[Case]:
     """Add to each case the tables, refs and commits that it affects.
 
     The commits are read again only if a table is damaged.
     """
-    found = list(cases)
-    damaged = frozenset(placement for case in found for placement in case.placements)
+    damaged = damaged_placements(cases)
     # The usual case. Otherwise every commit must be read again, to find the refs and commits of table states.
     if not damaged:
-        return found
-    keys = frozenset(TableKey.parse(key) for placement in damaged for key in inventory.uses[placement].tables)
-    refs: dict[Placement, set[str]] = defaultdict(set)
-    for name, record in _iter_refs(repo_store, inventory):
-        for placement in _placements(repo_store, record, keys) & damaged:
-            refs[placement].add(name)
+        return cases
+    tables = {placement: inventory.uses[placement].tables for placement in damaged}
+    keys = frozenset(map(TableKey.parse, _names_of(damaged, tables)))
+    refs = _by_placement(
+        (name, _placements(repo_store, record, keys) & damaged) for name, record in _iter_refs(repo_store, inventory)
+    )
     commits = _find_commits(repo_store, sorted(inventory.commits), keys, damaged)
     affected = []
-    for case in found:
+    for case in cases:
+        names, ids = _names_of(case.placements, refs), _names_of(case.placements, commits)
         if not case.placements:
             affected.append(case)
-            continue
-        tables = tuple(sorted({key for placement in case.placements for key in inventory.uses[placement].tables}))
-        names = tuple(sorted({name for placement in case.placements for name in refs[placement]}))
-        ids = tuple(sorted({commit_id for placement in case.placements for commit_id in commits[placement]}))
         # A table state that no ref and no commit has was collected after the logs were read.
-        if inventory.broken or names or ids:
-            affected.append(replace(case, tables=tables, refs=names, commits=ids))
+        elif inventory.broken or names or ids:
+            affected.append(replace(case, tables=_names_of(case.placements, tables), refs=names, commits=ids))
     return affected
+
+
+def damaged_placements(cases: Iterable[Case]) -> frozenset[Placement]:
+    """Return the table states that cannot be read because of some cases."""
+    return frozenset[Placement]().union(*(case.placements for case in cases))
+
+
+def _names_of(placements: Iterable[Placement], names: Mapping[Placement, set[str]]) -> tuple[str, ...]:
+    """Return the names of all these table states together, sorted."""
+    return tuple(sorted(set[str]().union(*(names[placement] for placement in placements))))
+
+
+def _by_placement(named: Iterable[tuple[str, frozenset[Placement]]]) -> dict[Placement, set[str]]:
+    """Return the names of the refs or commits that have each table state."""
+    found: dict[Placement, set[str]] = defaultdict(set)
+    for name, placements in named:
+        for placement in placements:
+            found[placement].add(name)
+    return found
 
 
 def _find_commits(
@@ -352,11 +366,7 @@ def _find_commits(
             return frozenset()  # the damaged commit is a finding of its own
         return _placements(repo_store, record, keys) & damaged if record.collected_at is None else frozenset()
 
-    commits: dict[Placement, set[str]] = defaultdict(set)
-    for commit_id, found_placements in zip(commit_ids, in_parallel(find_damaged, commit_ids), strict=True):
-        for placement in found_placements:
-            commits[placement].add(commit_id)
-    return commits
+    return _by_placement(zip(commit_ids, in_parallel(find_damaged, commit_ids), strict=True))
 
 
 def _placements(repo_store: RepoStore, record: CommitRecord, keys: frozenset[TableKey]) -> frozenset[Placement]:

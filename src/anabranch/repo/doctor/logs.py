@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from anabranch.errors import BusyError, CorruptError, UnsupportedFormatError
@@ -69,7 +69,7 @@ def _join_gaps(cases: list[Case]) -> list[Case]:
     one = replace(
         gaps[0],
         explanation=f"{gaps[0].explanation}, and {len(gaps) - 1} more",
-        refs=tuple(ref for gap in gaps for ref in gap.refs),
+        refs=tuple(chain.from_iterable(gap.refs for gap in gaps)),
         paths=tuple(gap.subject for gap in gaps),
     )
     return [one, *(case for case in cases if case not in gaps)]
@@ -109,16 +109,21 @@ def _future_times(config: RepoConfig, checked: CheckedLog, entries: list["_Timed
 def _list(checked: CheckedLog) -> _Listed:
     """List the files of a log."""
     # Read the hint before the listing: then the entry that it copies must be in the listing.
-    hint = checked.log.find_hint()
-    paths = [info.path for info in checked.log.store.list(checked.log.folder)]
-    numbered = {path: checked.log.number_of(path) for path in paths}
-    others = tuple(path for path, number in numbered.items() if number is None and path != checked.log.hint_path)
-    numbers = frozenset(number for number in numbered.values() if number is not None)
-    newest, is_used = max(numbers, default=0), not checked.log.store.lists_sorted
-    # A hint ahead of its log is evidence only if it holds the entry itself, intact and of this log.
-    if is_used and hint is not None and hint[0] > newest and checked.find_copy(hint[0]):
+    hint, is_used = checked.log.find_hint(), not checked.log.store.lists_sorted
+    numbers, others, has_hint = set[int](), list[str](), False
+    for info in checked.log.store.list(checked.log.folder):
+        number = checked.log.number_of(info.path)
+        if number is not None:
+            numbers.add(number)
+        elif info.path == checked.log.hint_path:
+            has_hint = is_used
+        else:
+            others.append(info.path)
+    newest = max(numbers, default=0)
+    # A hint ahead of its log is evidence only if it is used, and holds the entry itself, intact and of this log.
+    if hint is not None and hint[0] > newest and checked.find_copy(hint[0]):
         newest = hint[0]
-    return _Listed(numbers, newest, is_used and checked.log.hint_path in paths, hint if is_used else None, others)
+    return _Listed(frozenset(numbers), newest, has_hint, hint if is_used else None, tuple(others))
 
 
 def _scan_entry(

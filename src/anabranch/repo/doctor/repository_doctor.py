@@ -5,7 +5,7 @@ tables.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ from anabranch.repo.doctor.inventory import (
     Inventory,
     StoredHistory,
     Use,
+    damaged_placements,
     digest_row,
     list_logs,
     read_stored_history,
@@ -46,6 +47,7 @@ from anabranch.repo.log.collected import COPY, GC, RECORD, decode_record
 from anabranch.repo.log.commits import COMMITS
 from anabranch.repo.log.config import TABLES, RepoConfig
 from anabranch.repo.log.creation import MARK, MARK_COPY
+from anabranch.repo.log.entries import LogEntry
 from anabranch.repo.log.leases import LEASES
 from anabranch.repo.log.numbered_log import BRANCHES, RUNS, TAGS
 from anabranch.repo.log.repo_store import RepoStore
@@ -102,7 +104,7 @@ class _Scan:
         ]
         are_logs_whole = not any(case.severity is Severity.ERROR for case in cases)
         cases += self._check_tables()
-        damaged = {placement for case in cases for placement in case.placements}
+        damaged = damaged_placements(cases)
         homes = list(diagnose_homes(self._repo_store, inventory, damaged))
         if are_logs_whole:
             cases += diagnose_history(self._repo_store, inventory, stored)
@@ -128,11 +130,7 @@ class _Scan:
         by_dataset: dict[str, dict[Placement, Use]] = defaultdict(dict)
         for placement, use in self._inventory.uses.items():
             by_dataset[placement.dataset][placement] = use
-        # A report without findings would mislead, unless damaged commits may have the table.
-        known = {key for use in self._inventory.uses.values() for key in use.tables}
-        for key in sorted(self._tables or ()):
-            if str(key) not in known and not self._inventory.broken:
-                raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables with `tables()`")
+        self._check_known()
         self._steps.expect(len(by_dataset))
         cases: list[Case] = []
         stale: dict[Placement, str] = {}
@@ -145,11 +143,19 @@ class _Scan:
             gone |= gone_here
         cases += self._lost_bases(stale, gone)
         if self._rows:
-            damaged = {placement for case in cases for placement in case.placements}
+            damaged = damaged_placements(cases)
             # Rows of damaged states cannot be read, and the finding about their files is the cause.
             readable = {placement: use for placement, use in self._inventory.uses.items() if placement not in damaged}
             cases += diagnose_rows(self._config, readable)
         return cases
+
+    def _check_known(self) -> None:
+        """Raise TableNotFoundError if no commit has a table that the caller named."""
+        known = {key for use in self._inventory.uses.values() for key in use.tables}
+        for key in sorted(self._tables or ()):
+            # A report without findings would mislead, unless damaged commits may have the table.
+            if str(key) not in known and not self._inventory.broken:
+                raise TableNotFoundError(f"no commit has a table '{key}'", hint="list the tables with `tables()`")
 
     def _lost_bases(self, stale: dict[Placement, str], gone: dict[Placement, str]) -> Iterator[Case]:
         """Yield one finding for all stale bases and one for all missing ones: each has one cause and one remedy."""
@@ -199,26 +205,25 @@ def diagnose_mark(config: RepoConfig, inventory: Inventory) -> Case | None:
     else:
         return _mark_copy(config, mark)
     copy = creation.find_mark_copy(config)
-
-    def write() -> None:
-        created_at = inventory.heads[MAIN].state.created_at
-        # Without a copy the id is lost. Only unfinished clones compare the id, and they start again.
-        creation.replace_mark(
-            config, copy or creation.Mark(id=config.new_id(), root=config.root, created_at=created_at)
-        )
-
+    repair: Callable[[], None] | None = None
     # A remedy is set where a new mark would do harm: for a newer format, and for an unfinished clone.
-    can_repair = not remedy and MAIN in inventory.heads
-    if can_repair:
+    if not remedy and MAIN in inventory.heads:
         remedy = "a repair restores it from its copy" if copy else "a repair writes it again, with a new id"
+        repair = partial(_restore_mark, config, copy, inventory.heads[MAIN])
     return Case(
         kind=kind,
         subject=MARK,
         explanation=problem,
         remedy=remedy or "restore it from a backup",
         refs=tuple(sorted(inventory.heads)),
-        repair=write if can_repair else None,
+        repair=repair,
     )
+
+
+def _restore_mark(config: RepoConfig, copy: creation.Mark | None, main: LogEntry) -> None:
+    # Without a copy the id is lost. Only unfinished clones compare the id, and they start again.
+    mark = copy or creation.Mark(id=config.new_id(), root=config.root, created_at=main.state.created_at)
+    creation.replace_mark(config, mark)
 
 
 def _mark_copy(config: RepoConfig, mark: creation.Mark) -> Case | None:
@@ -335,23 +340,28 @@ def _compare(commits: pa.Table, actors: pa.Table | None, inventory: Inventory) -
     actor_of = {row["graph_commit_id"]: row["actor_id"] for row in actor_rows}
     if len(actor_of) < len(actor_rows):
         return "a commit has two actors"
-    rows = commits.to_pylist()
-    counts = Counter(row["graph_commit_id"] for row in rows)
-    commit_id, count = counts.most_common(1)[0] if rows else ("", 0)
+    counts = Counter(commits["graph_commit_id"].to_pylist())
+    commit_id, count = counts.most_common(1)[0] if counts else ("", 0)
     if count > 1:
         return f"commit {commit_id} occurs {count} times"
-    newest: dict[str, int] = {}
-    for row in rows:
+    for row in commits.to_pylist():
         commit_id = row["graph_commit_id"]
         known = inventory.commits.get(commit_id)
         if known is None:
             return f"commit {commit_id} is in no log"
         if digest_row(row, actor_of.get(commit_id)) != known.digest:
             return f"commit {commit_id} differs"
-        newest[known.branch] = max(known.version, newest.get(known.branch, 0))
-    # A commit is missing if the history tables have a later one of its branch.
+    return _find_missing(counts, inventory)
+
+
+def _find_missing(stored: Collection[str], inventory: Inventory) -> str | None:
+    """Return the problem of the first missing commit: the history tables have only a later one of its branch."""
+    newest: dict[str, int] = {}
+    for commit_id in stored:
+        facts = inventory.commits[commit_id]
+        newest[facts.branch] = max(facts.version, newest.get(facts.branch, 0))
     for commit_id in inventory.published:
         facts = inventory.commits[commit_id]
-        if commit_id not in counts and facts.version <= newest.get(facts.branch, 0):
+        if commit_id not in stored and facts.version <= newest.get(facts.branch, 0):
             return f"commit {commit_id} is missing"
     return None

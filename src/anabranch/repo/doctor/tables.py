@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 
 import pyarrow as pa
 
@@ -106,17 +107,16 @@ class _Check:
         yield from self._refs(inventory, lost)
         yield from self._unreadable_versions(inventory, wanted - listed)
         yield from self._contents(inventory)
-        for name in self._files.unreferenced_trees:
-            if name not in self._homes:
-                problem = f"files of branch '{name}', whose creation did not finish; no commit needs them"
-                yield self.case(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
+        for name in sorted(set(self._files.unreferenced_trees) - self._homes):
+            problem = f"files of branch '{name}', whose creation did not finish; no commit needs them"
+            yield self.case(FindingKind.UNFINISHED_FORK, branch_folder(name), problem, "gc removes them")
 
     def _refs(self, inventory: DatasetInventory, lost: set[str | None]) -> Iterator[Case]:
         refs = {ref.name: ref for ref in reversed(inventory.branch_refs)}
-        for home in sorted(home for home in self._homes if home is not None and home not in lost):
+        for home in sorted(filter(None, self._homes - lost)):
             yield from self._ref(home, refs.get(home))
         # Damaged metadata of branches that no commit uses, too: gc deletes nothing in a dataset with such damage.
-        unused = {name for name in self._files.branches if name not in self._homes}
+        unused = set(self._files.branches) - self._homes
         for ref in scan_branches(self._root, names=unused) if unused else ():
             if ref.info is None:
                 yield from self._ref(ref.name, ref)
@@ -211,9 +211,10 @@ class _Check:
 
     def _wrong_files(self, wrong: Sequence[WrongFile]) -> Iterator[Case]:
         """Report the missing and damaged files: one case for each index, and one for all others of each kind."""
-        explanations = {one.file.path: one.explanation for one in wrong}
+        explanations: dict[str, str] = {}
         found: dict[FindingKind, dict[str, set[Placement]]] = defaultdict(lambda: defaultdict(set))
         for one in wrong:
+            explanations[one.file.path] = one.explanation
             placements = {self._placement_of(facts) for facts in one.versions} - self.gone.keys()
             if placements:
                 found[one.kind][one.file.path] |= placements
@@ -283,11 +284,7 @@ def diagnose_rows(config: RepoConfig, uses: Mapping[Placement, Use]) -> Iterator
 def _check(config: RepoConfig, placement: Placement, keys: list[tuple[str, ...]]) -> Iterator[tuple[FindingKind, str]]:
     version_ref = VersionRef(home=config.dataset_root(placement.dataset).on(placement.home), version=placement.version)
     try:
-        schema = version_ref.schema
-        names = [name for name in schema.names if any(name in key for key in keys)]
-        # All columns are read, because damage in any file must be found. Only the keys are kept in memory.
-        kept = [batch.select(names) for batch in iter_batches(version_ref)]
-        columns = pa.Table.from_batches(kept, schema=pa.schema([schema.field(name) for name in names]))
+        columns = _read_columns(version_ref, frozenset(chain.from_iterable(keys)))
     # A store that does not answer is not damage.
     except (StorageDeniedError, StorageUnavailableError):
         raise
@@ -298,12 +295,17 @@ def _check(config: RepoConfig, placement: Placement, keys: list[tuple[str, ...]]
         rows, named = columns.select(list(key)), ", ".join(key)
         if any(rows.column(name).null_count for name in key):
             yield FindingKind.NULL_KEYS, f"rows have no value in the primary key ({named})"
-        # Grouping takes a hash table of all keys, so that a cheaper test comes first. It decides for one column of
-        # numbers or times.
+        # Grouping takes a hash table of all keys. A cheaper test is enough for one column of numbers or times.
         if not staging.are_surely_unique(rows):
             repeated = len(rows) - len(rows.group_by(list(key)).aggregate([]))
             if repeated:
                 yield FindingKind.DUPLICATE_KEYS, f"{repeated} rows repeat a primary key ({named})"
+
+
+def _read_columns(version_ref: VersionRef, names: Collection[str]) -> pa.Table:
+    """Read all columns, because damage in any file must be found. Return only the given ones."""
+    schema = pa.schema([field for field in version_ref.schema if field.name in names])
+    return pa.Table.from_batches((batch.select(schema.names) for batch in iter_batches(version_ref)), schema=schema)
 
 
 def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collection[Placement]) -> Iterator[Case]:
@@ -313,19 +315,17 @@ def diagnose_homes(repo_store: RepoStore, inventory: Inventory, damaged: Collect
         # A run has no homes of its own: it writes to those of its target.
         if head.state.is_deleted or head.branch.is_internal or head.head.base in inventory.broken:
             continue
-        tables = [
-            (key, entry)
-            for key, entry in _iter_written(repo_store, head)
-            if inventory.covers(key) and (entry.dataset, entry.home) not in broken
-        ]
-        cases = list(filter(None, in_parallel(partial(_diagnose_home, repo_store, head.branch), tables)))
+        written = _iter_written(repo_store, inventory, head, broken)
+        cases = list(filter(None, in_parallel(partial(_diagnose_home, repo_store, head.branch), written)))
         # If the branch moved, a writer has just published and will settle the home.
         if cases and repo_store.heads.find(head.branch) == head:
             yield from cases
 
 
-def _iter_written(repo_store: RepoStore, head: LogEntry) -> Iterator[tuple[TableKey, TableEntry]]:
-    """Yield the tables that a branch has written in homes of its own, each of which has one table."""
+def _iter_written(
+    repo_store: RepoStore, inventory: Inventory, head: LogEntry, broken: Collection[tuple[str, str | None]]
+) -> Iterator[tuple[TableKey, TableEntry]]:
+    """Yield the tables that a branch has written in homes of its own, each of which has one table and is not broken."""
     commits = repo_store.commits
     tables, at_creation = commits.tables_of(head.head), dict[TableKey, TableEntry]()
     if str(head.branch) != MAIN:
@@ -335,9 +335,11 @@ def _iter_written(repo_store: RepoStore, head: LogEntry) -> Iterator[tuple[Table
             at_creation = commits.tables_of(first.head)
     homes = Counter((entry.dataset, entry.home) for entry in tables.values())
     for key, entry in sorted(tables.items()):
+        home = (entry.dataset, entry.home)
+        is_checked = home not in broken and inventory.covers(key)
         # A table that is unchanged since the branch was created may be in a home of an earlier branch of this name.
         is_unchanged = is_same_state(at_creation.get(key), entry)
-        if owns(head.branch, entry.home) and homes[entry.dataset, entry.home] == 1 and not is_unchanged:
+        if is_checked and owns(head.branch, entry.home) and homes[home] == 1 and not is_unchanged:
             yield key, entry
 
 

@@ -135,6 +135,7 @@ def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
                 f"the clone {target.root!r} and its source {source.root!r} overlap: one is inside the other",
                 hint="choose a folder outside the source",
             )
+    creation.refuse_inside_repository(target)
     if is_below_file(target.root):
         raise InvalidPathError(f"clone {target.root!r} is a file, or is below one", hint="choose another folder")
     if creation.has_mark(target):

@@ -102,8 +102,7 @@ class Clones:
 
     def find(self, clone_id: str) -> CloneInfo | None:
         log = self._log(clone_id)
-        found = log.find_head()
-        if found is None:
+        if (found := log.find_head()) is None:
             return None
         number, data = found
         clone = _decode(data, path=log.path(number))
@@ -193,11 +192,8 @@ class Attempt:
 def find_origin(config: RepoConfig) -> Attempt | None:
     """Return the newest attempt to clone a repository to this root, or None if it is not a clone."""
     log = _origin_log(config)
-    # Most repositories are not clones, and for those this is the only request.
-    if log.find(1) is None:
-        return None
-    found = log.find_head()
-    if found is None:
+    # Most repositories are not clones, and for those the first request is the only one.
+    if log.find(1) is None or (found := log.find_head()) is None:
         return None
     number, data = found
     attempt = _decode_attempt(data, path=log.path(number))
@@ -255,8 +251,7 @@ def put_attempt(config: RepoConfig, attempt: Attempt) -> None:
 
 def _overtaken(config: RepoConfig) -> BusyError:
     return BusyError(
-        f"another process began to clone to {config.root!r}",
-        hint="wait until it has finished, or use another folder",
+        f"another process began to clone to {config.root!r}", hint="wait until it has finished, or use another folder"
     )
 
 

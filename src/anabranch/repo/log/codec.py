@@ -255,6 +255,11 @@ def _decode_run(fields: Mapping[str, Any]) -> RunState:
     )
 
 
+def _encode_parent(parent: Parent) -> dict[str, Any]:
+    created_as = {} if parent.created_as is None else {"created_as": parent.created_as}
+    return {"branch": parent.branch and str(parent.branch), "commit": parent.commit, **created_as}
+
+
 def _decode_parent(fields: Mapping[str, Any]) -> Parent:
     return Parent(
         branch=None if fields["branch"] is None else BranchName.parse(fields["branch"]),
@@ -299,15 +304,14 @@ def _decode_state(fields: Mapping[str, Any]) -> BranchState:
 
 
 def encode_entry(entry: LogEntry) -> bytes:
-    state, parent = entry.state, entry.state.parent
+    state = entry.state
     # Most branches have none of these fields, and older releases ignore them.
     optional: dict[str, Any] = {
-        "checks": [list(check) for check in state.checks],
+        "checks": state.checks,
         "run": state.run and _encode_run(state.run),
         "renames": [[rename.created_as, str(rename.to), rename.to_created_as] for rename in state.renames],
         "former_names": [[str(name.branch), name.created_as, name.until] for name in state.former_names],
     }
-    since = {} if parent is None or parent.created_as is None else {"created_as": parent.created_as}
     return dump(
         {
             "branch": entry.branch.value,
@@ -318,8 +322,8 @@ def encode_entry(entry: LogEntry) -> bytes:
             **({} if entry.restores is None else {"restores": entry.restores}),
             "state": {
                 **{name: getattr(state, name) for name in _STATE},
-                "parent": parent and {"branch": parent.branch and str(parent.branch), "commit": parent.commit, **since},
-                "own": [str(key) for key in state.own],
+                "parent": state.parent and _encode_parent(state.parent),
+                "own": list(map(str, state.own)),
                 **{name: value for name, value in optional.items() if value},
             },
             "head": encode_commit(entry.head),

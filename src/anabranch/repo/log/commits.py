@@ -34,8 +34,7 @@ _CACHED_NAMES = 200_000
 # Up to this many changes since the base, a commit never gets a full map.
 _FEW_CHANGES = 16
 
-# The beginning of the full map of a commit as written by `documents.dump`. It is never inside a string, where JSON
-# escapes quotes.
+# The beginning of the full map as `documents.dump` writes it, never inside a string, where JSON escapes quotes.
 _BEGINNING = b',"format":%d,"full_map":{' % documents.FORMAT
 _DECODER = json.JSONDecoder()
 # An entry is rarely longer. A longer one is decoded from all of the object.
@@ -74,12 +73,15 @@ class Once:
             found = commit.metadata.get(self.key)
             if found is None or not self.is_relevant(commit):
                 continue
-            if found == self.value or (self.is_ordered and int(found) > int(self.value)):
+            if self._is_included_in(found):
                 return commit
             # The newest commit with the key has a lower number, so that this change was not published.
             if self.is_ordered:
                 return None
         return None
+
+    def _is_included_in(self, value: str) -> bool:
+        return value == self.value or (self.is_ordered and int(value) > int(self.value))
 
 
 # Called with a commit before it is published. Raises an error to refuse it.
@@ -177,8 +179,7 @@ class Commits:
             kind=spec.kind,
             metadata=FrozenDict({**spec.metadata, **({} if spec.once is None else {spec.once.key: spec.once.value})}),
             tables=tuple(sorted(str(key) for key in {*changes, *spec.released})),
-            # Sources of tables count like parents. Otherwise a walk by generation could meet such a source before a
-            # commit that was made from it.
+            # Sources of tables count like parents: a walk by generation must not meet one before what was made from it.
             generation=1 + max(made.generation for made in made_from),
         )
         recent, older = codec.next_page(parent)
@@ -193,10 +194,9 @@ class Commits:
             made_on=main.graph_commit_id if main else None,
             taken_from=spec.taken_from.graph_commit_id if spec.taken_from else None,
         )
-        if is_live:
-            return record, None  # it builds on the base of main, which main renews
-        if len(record.changes) <= _FEW_CHANGES:
-            return record, None  # before all tables are read
+        # A live branch builds on the base of main, which main renews. With few changes, the tables need not be read.
+        if is_live or len(record.changes) <= _FEW_CHANGES:
+            return record, None
         full_map = self.tables_of(record)
         if not is_due_for_full_map(new=len(changes), since_base=len(record.changes), tables=len(full_map)):
             return record, None

@@ -87,10 +87,7 @@ def create_repository(config: RepoConfig) -> None:
     heads = Heads(config)
     if has_mark(config):
         raise _exists(config)
-    if outer := next(_iter_repositories(config, Path(config.root).parents), None):
-        raise InvalidPathError(
-            f"{config.root!r} is inside the repository at {outer!r}", hint="choose a folder outside of it"
-        )
+    refuse_inside_repository(config)
     refuse_unfinished(config)
     # A call that was interrupted may have created main. A repeated call then adds only the mark.
     if heads.find(BranchName(MAIN)) is None:
@@ -99,6 +96,14 @@ def create_repository(config: RepoConfig) -> None:
         heads.create(BranchName(MAIN), lambda _: first_entry(record))
     put_mark(config, Mark(id=config.new_id(), root=config.root, created_at=config.clock()))
     keep_reserve(config)
+
+
+def refuse_inside_repository(config: RepoConfig) -> None:
+    """Raise InvalidPathError if a folder around a new repository is a repository."""
+    if outer := next(_iter_repositories(config, Path(config.root).parents), None):
+        raise InvalidPathError(
+            f"{config.root!r} is inside the repository at {outer!r}", hint="choose a folder outside of it"
+        )
 
 
 def check_repository(config: RepoConfig) -> Mark:

@@ -316,8 +316,7 @@ class Heads:
     def was_rolled_back(self, newest: LogEntry, number: int) -> bool:
         """Return whether the writer of an entry has rolled it back, given its number and the newest entry.
 
-        A writer rolls back only as long as the branch has not left its entry, so the first entry with another head
-        records how the branch left it.
+        A writer rolls back only while the branch has its entry: the first entry with another head records how it left.
         """
         left = self._find_left(self.get_numbered(newest.branch, number), newest)
         return left is not None and left.event is BranchEvent.ROLLED_BACK
@@ -328,8 +327,7 @@ class Heads:
         """Move a branch back to its position before an entry. Return False if it has left that entry by now."""
         newest: LogEntry | None = entry
         while newest is not None:
-            # Another writer may put an entry in between, for example a protection. Then the roll-back is tried on top
-            # of it.
+            # Another writer may put an entry in between, such as a protection. Then the roll-back is put on top of it.
             back = self._entry_back(before, entry, newest)
             if back is None:
                 return False
@@ -342,8 +340,7 @@ class Heads:
 
     def _entry_back(self, before: LogEntry | None, entry: LogEntry, newest: LogEntry) -> LogEntry | None:
         """Return the entry that undoes another one on top of the newest. None if there is nothing to undo."""
-        # Another process has deleted or restored the branch, or created another one of this name. Undoing our entry now
-        # would undo that, too.
+        # Another process has deleted or restored the branch, or created another one. Do not undo that, too.
         if newest.state.created_as != entry.state.created_as or newest.state.is_deleted != entry.state.is_deleted:
             return None
         if before is None or (before.state.is_deleted and not entry.state.is_deleted):

@@ -42,8 +42,7 @@ _ACTORS_SCHEMA = pa.schema(
 COMMIT_COLUMNS = tuple(_COMMITS_SCHEMA.names)
 ACTOR_COLUMNS = tuple(_ACTORS_SCHEMA.names)
 # The tables are updated after the first commit of main, its second entry, and then every `INTERVAL` entries of a
-# branch. They are not updated after the first entry of each branch: that costs more than a fork of a table, and most
-# branches are short.
+# branch. Not after the first entry of each branch: that costs more than a fork of a table, and most are short.
 FIRST = 2
 INTERVAL = 32
 _MAX_ATTEMPTS = 100

@@ -69,8 +69,7 @@ class Lease:
         self._may_exist = at_once
         with _RENEWER.changed:
             _RENEWER.leases.add(self)
-            # The thread sleeps for the shortest pause of the leases that it has read. A lease with a shorter pause
-            # would expire before it wakes.
+            # The thread sleeps for the shortest pause that it has read. A shorter lease would expire before it wakes.
             if self.duration < _RENEWER.shortest:
                 _RENEWER.changed.notify()
             if _RENEWER.thread is None or not _RENEWER.thread.is_alive():

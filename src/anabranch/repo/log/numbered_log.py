@@ -1,8 +1,7 @@
 """Numbered logs: entry n is put if absent, and no entry is ever changed. Also the names of such logs.
 
 File names count down from 2^64-1, so that on a store with sorted listings the newest entry comes first. Local disks do
-not list in order. There, a hint file has a copy of a recent entry, and the newest entry is found by reading the next
-numbers until one is missing.
+not list in order. There, a hint file has a copy of a recent entry, and the next numbers are read until one is missing.
 """
 
 import re
@@ -10,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import compress, islice
 from typing import TypeVar
 from urllib.parse import unquote
 from zlib import crc32
@@ -103,8 +102,7 @@ class NumberedLog:
     def find_hint(self) -> tuple[int, bytes] | None:
         """Return the copy of a recent entry, or None if it is missing or damaged.
 
-        It may be older than the newest entry. Hints of earlier releases have no version, and a checksum of the entry
-        alone.
+        It may be older than the newest entry. Hints of earlier releases have no version, and only the entry's checksum.
         """
         hint = self.store.find(self.hint_path)
         if hint is None:
@@ -131,8 +129,7 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
     store failed; the caller rolls back the others and tries each by itself. If the store cannot report whether an entry
     exists, it counts as not put. If an error is raised, none was put.
 
-    No hints are written, which would double the number of files: this is for the first entries of logs, whose folders
-    are listed quickly.
+    No hints are written, which would double the files: the folders of logs with one entry are listed quickly.
     """
     prepared: list[PreparedObject] = []
     try:
@@ -145,9 +142,8 @@ def append_together(store: ObjectStore, entries: Sequence[tuple[NumberedLog, int
             store.discard(each)
         raise
     done = [_put_prepared(store, each) for each in prepared]
-    put = [entry for entry, is_put in zip(entries, done, strict=True) if is_put]
     try:
-        store.sync_folders([log.folder for log, _, _ in put])
+        store.sync_folders([log.folder for log, _, _ in compress(entries, done)])
     except AnabranchError as err:
         # The entries are visible already, so this cannot fail. The same holds for a single one.
         warnings.warn(f"new branches may not survive a power loss: {err}", DurabilityWarning, stacklevel=2)

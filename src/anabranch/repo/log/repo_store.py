@@ -86,8 +86,7 @@ class RepoStore:
         if once.after is None:
             return once.find(self.commits.iter_history(head.head))
         made = self.commits_since(head, version=once.after)
-        # `made` is an iterator: the next search continues below a commit that was rolled back, perhaps to an earlier
-        # attempt that was not.
+        # An iterator: the next search continues below a commit that was rolled back, perhaps to an earlier attempt.
         while (commit := once.find(made)) is not None:
             if not self._is_rolled_back(head, commit):
                 return commit
@@ -97,12 +96,10 @@ class RepoStore:
         """Return whether a commit was removed from its branch because the lease of its writer had expired.
 
         Its writer reported an error, or died before it could, so the change must be published again. A commit that a
-        reset or an undo removed was published. The log distinguishes the two, whether or not the commit was collected
-        since.
+        reset or an undo removed was published. The log distinguishes the two, also if the commit was collected since.
         """
         history = self.commits.iter_history(head.head)
-        # Below this generation the history cannot contain the commit. So the cost does not depend on the length of the
-        # history.
+        # Below this generation the history cannot contain the commit, so the search can stop there.
         above = takewhile(lambda other: other.generation >= commit.generation, history)
         if any(other.graph_commit_id == commit.graph_commit_id for other in above):
             return False
@@ -235,8 +232,7 @@ def pin_view(repo_store: RepoStore, entry: LogEntry, view: View, *, message: str
     """
     if view.is_recorded:
         return replace(entry, head=replace(view.record, main_id=None))
-    # `Commits.make` numbers a commit after the entry that it follows, and this commit belongs to the planned entry
-    # itself.
+    # `Commits.make` numbers a commit after the entry that it follows. This one belongs to the planned entry itself.
     before = replace(entry, number=entry.number - 1)
     spec = CommitSpec(message=message, kind=CommitKind.FREEZE, metadata={})
     main = None if view.main is None else view.main.commit

@@ -46,10 +46,8 @@ def _with_external_write(
     home = repo_store.config.home_of(entry)
     external = staging.list_external_versions(home, since=entry.head)
     if not external:
-        raise NotFoundError(
-            f"no external writer changed '{key}' on '{branch}'",
-            hint="`adopt()` is only needed after a write by another Lance tool",
-        )
+        hint = "`adopt()` is only needed after a write by another Lance tool"
+        raise NotFoundError(f"no external writer changed '{key}' on '{branch}'", hint=hint)
     newest = staging.newest_version(home)
     # Other tools do not sync what they write, and the files of all external versions may be among those of the newest.
     repo_store.config.store.sync_all()
@@ -111,9 +109,8 @@ def adopt_table(
 
     def changes_on(newer: LogEntry) -> Changes:
         if View.now(repo_store, newer).find_table(repo_store.commits, key) is not None:
-            raise WriteConflictError(
-                f"table '{key}' was created concurrently by another commit", hint="pass another name"
-            )
+            hint = "pass another name"
+            raise WriteConflictError(f"table '{key}' was created concurrently by another commit", hint=hint)
         return {key: entry}
 
     spec = CommitSpec(message=f"Adopt {source.uri} as {key}", kind=CommitKind.ADOPT, metadata={})

@@ -89,11 +89,10 @@ def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowCha
     yield RowChanges(counts=step.counts, conflicts=Unresolved.of(step.conflicts))
     if not isinstance(step, MergeTable):
         return
-    schema = pa.schema([column.field for column in step.shape.columns])
     has_conflicts = bool(step.conflicts)
     try:
-        for changes in _iter_rows(step, _find_rows(step, comparer), schema, comparer):
-            has_conflicts = has_conflicts or changes.conflicts.count > 0
+        for changes in _iter_rows(step, _find_rows(step, comparer), step.shape.schema, comparer):
+            has_conflicts |= changes.conflicts.count > 0
             yield changes
         # With conflicts nothing is staged, and their decisions may change which values are left to fit.
         if not has_conflicts:
@@ -115,7 +114,9 @@ def _iter_counted(merged: MergedTable, comparer: RowComparer) -> Iterator[RowCha
 
 def _iter_rows(step: MergeTable, found: FoundRows, schema: pa.Schema, comparer: RowComparer) -> Iterator[RowChanges]:
     """Yield the changes of rows and their conflicts. Raise SchemaMismatchError if the rows do not fit a new key."""
-    changes = iter_without_nulls(step, iter_row_changes(step, found, schema), schema, comparer)
+    changes = iter_row_changes(step, found, schema)
+    if step.shape.strict_columns:
+        changes = iter_without_nulls(step, changes, schema, comparer)
     return iter_with_unique_keys(step, changes) if step.shape.needs_key_check else changes
 
 
@@ -207,9 +208,8 @@ class Stager:
         # A table without a change keeps its version, so that the commit does not list it.
         if version_ref != staged_table.version_ref or step.shape.primary_key != staged_table.primary_key:
             rows = step.target.entry.rows + replaced.inserted - replaced.deleted
-            staged_table = replace(staged_table, primary_key=step.shape.primary_key).then(
-                Step("merge", version_ref), rows=rows
-            )
+            staged_table = replace(staged_table, primary_key=step.shape.primary_key)
+            staged_table = staged_table.then(Step("merge", version_ref), rows=rows)
         merged.entry = _find_change(step, staged_table)
         return merged
 
@@ -237,7 +237,7 @@ def _find_rows(step: MergeTable, comparer: RowComparer) -> FoundRows:
 
 
 def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
-    """Stage the columns and notes. New columns allow nulls until the rows are merged, and have nulls or the default."""
+    """Stage the columns and notes of the result."""
     shape, notes = step.shape, step.notes
     last: list[str] = []
     if set(shape.dropped) == set(version_ref.schema.names):
@@ -249,17 +249,21 @@ def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
         version_ref = staging.drop_columns(version_ref, first)
     if shape.lenient_changes:
         version_ref = staging.alter_columns(version_ref, shape.lenient_changes)
-    empty = [new.with_nullable(nullable=True) for new in shape.added if new.name not in shape.filled]
-    if empty:
-        version_ref = staging.add_columns(version_ref, pa.schema(empty))
-    filled = [new for new in shape.added if new.name in shape.filled]
-    if filled:
-        version_ref = staging.add_defaults(version_ref, filled)
+    version_ref = _add_columns(shape, version_ref)
     if last:
         version_ref = staging.drop_columns(version_ref, last)
     if notes:
         version_ref = staging.annotate(version_ref, notes.table, columns=notes.columns)
     return version_ref
+
+
+def _add_columns(shape: Shape, version_ref: VersionRef) -> VersionRef:
+    """Stage the new columns. They allow nulls until the rows are merged, and have nulls or the default."""
+    empty = [new.with_nullable(nullable=True) for new in shape.added if new.name not in shape.filled]
+    if empty:
+        version_ref = staging.add_columns(version_ref, pa.schema(empty))
+    filled = [new for new in shape.added if new.name in shape.filled]
+    return staging.add_defaults(version_ref, filled) if filled else version_ref
 
 
 def _free_name(shape: Shape) -> str:

@@ -4,7 +4,7 @@ The comparers find the cells that both sides changed: `clashes`, in `duck/compar
 Here, a strategy or a resolver decides on each, or it becomes a conflict.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -51,7 +51,7 @@ def iter_row_changes(step: MergeTable, found: FoundRows, schema: pa.Schema) -> I
     has_conflicts = False
     for batch in found:
         for changes in merger.merge(ChangedRows(batch, step.fragments)):
-            has_conflicts = has_conflicts or changes.conflicts.count > 0
+            has_conflicts |= changes.conflicts.count > 0
             yield changes
     # A merge with conflicts is not published, so that these rows need not be written.
     if not has_conflicts:
@@ -146,18 +146,20 @@ class _RowMerger:
             rows = pa.concat_tables([rows, merged]).take(pa.array(order)) if is_copied.any() else merged
         if not is_changed.any():
             return
-        ordered = (rows if is_changed.all() else rows.filter(pa.array(is_changed))).select(self._schema.names)
-        # `combine_chunks` copies a column even if it has only one chunk.
-        columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in ordered.columns]
-        arrays = [cast_computed(column, field) for column, field in zip(columns, self._schema, strict=True)]
-        batch = RowBatch(
-            rows=pa.table(arrays, schema=self._schema),
-            addresses=found.addresses[is_changed],
-            row_ids=row_ids[is_changed],
-        )
-        has_nulls = any(ordered.column(name).null_count for name in self._step.shape.strict_columns)
+        rows = rows if is_changed.all() else rows.filter(pa.array(is_changed))
+        addresses = found.addresses[is_changed]
+        batch = RowBatch(rows=self._in_schema(rows), addresses=addresses, row_ids=row_ids[is_changed])
+        has_nulls = any(rows.column(name).null_count for name in self._step.shape.strict_columns)
         origin = found.filter(is_changed) if has_nulls else None
-        yield RowChanges(batch=batch, counts=TableCounts(updated=len(batch.addresses)), origin=origin)
+        yield RowChanges(batch=batch, counts=TableCounts(updated=len(addresses)), origin=origin)
+
+    def _in_schema(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the columns of the result, in their order and types."""
+        # `combine_chunks` copies a column even if it has only one chunk.
+        chunked = rows.select(self._schema.names).columns
+        columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in chunked]
+        arrays = [cast_computed(column, field) for column, field in zip(columns, self._schema, strict=True)]
+        return pa.table(arrays, schema=self._schema)
 
     def _merge_cells(self, found: ChangedRows) -> tuple[pa.Table, Mask, list[Unresolved]]:
         """Return the merged rows, which of them differ from the target, and the conflicts that are left."""
@@ -252,10 +254,8 @@ class _RowMerger:
     # Rows that one side deleted
 
     def _decide_on_rows(self, found: ChangedRows) -> Iterator[RowChanges]:
-        for is_contested, in_target in (
-            (found.where("deleted", "updated"), True),
-            (found.where("updated", "deleted"), False),
-        ):
+        contested = (found.where("deleted", "updated"), True), (found.where("updated", "deleted"), False)
+        for is_contested, in_target in contested:
             if not is_contested.any():
                 continue
             part = found.filter(is_contested)
@@ -274,26 +274,21 @@ class _RowMerger:
     ) -> Iterator[RowChanges]:
         for number, conflict in enumerate(self._iter_conflicts(found)):
             answer = decide(conflict)
-            address = found.addresses[number : number + 1]
             if answer is NotImplemented:
                 yield RowChanges(conflicts=Unresolved.of([conflict]))
-            elif answer is conflict.target:
-                continue
-            elif answer is None and in_target:
-                yield deletion_of(address)
-            elif answer is not None:
-                if answer is conflict.source:
-                    row = self._in_result(found.source.slice(number, 1), "source")
-                elif answer is conflict.base:
-                    row = self._in_result(found.base.slice(number, 1), "base")
-                else:
-                    row = self._as_row(answer, conflict)
-                if in_target:  # Replace the existing row.
-                    yield deletion_of(address)
-                self.inserts_last.append(row)
+            elif answer is not conflict.target:
+                row = None if answer is None else self._row_of(answer, conflict, found, number)
+                if in_target:  # Delete or replace the existing row.
+                    yield deletion_of(found.addresses[number : number + 1])
+                if row is not None:
+                    self.inserts_last.append(row)
 
-    def _as_row(self, answer: Any, conflict: Conflict) -> pa.Table:
+    def _row_of(self, answer: Any, conflict: Conflict, found: ChangedRows, number: int) -> pa.Table:
         """Return the row that a resolver or decision gave for a row that one side deleted as a row of the result."""
+        if answer is conflict.source:
+            return self._in_result(found.source.slice(number, 1), "source")
+        if answer is conflict.base:
+            return self._in_result(found.base.slice(number, 1), "base")
         given, giver = answer, f"the resolver of '{self._key}' returned"
         hint = f"pass a dict of the columns {', '.join(self._schema.names)}, None, or NotImplemented"
         if isinstance(answer, JsonValue):
@@ -302,19 +297,25 @@ class _RowMerger:
         if not isinstance(given, Mapping) or not given:
             raise InvalidInputError(f"{giver} {given!r}, which is not a row", hint=hint)
         named = {self._result_name(name, hint): value for name, value in given.items()}
-        fields = [bytes_field(self._schema.field(name)) for name in named]
         try:
-            if isinstance(answer, JsonValue):
-                named = {f.name: decided_value(JsonValue(named[f.name]), f, conflict) for f in fields}
-            rows = pa.Table.from_pylist([named], schema=pa.schema(fields))
-            row = fit_rows(rows, self._strict_schema).to_table()
+            row = self._fit_row(named, conflict, is_json=isinstance(answer, JsonValue))
         except (pa.ArrowException, OverflowError, ValueError, SchemaMismatchError) as err:
             raise InvalidInputError(f"{giver} a row that does not fit: {err}", hint=hint) from err
-        found = {name: python_values(row.column(name))[0] for name in self._keys}
         # A row with another key would not be the one that was decided on, and could repeat the key of a third row.
-        if (self._keys and not self._keys.keys() <= named.keys()) or found not in ({}, dict(conflict.key or {})):
+        if not self._has_key(row, named, conflict):
             raise InvalidInputError(f"{giver} {given!r} for the row {conflict.key}", hint="use a row with the same key")
         return row
+
+    def _fit_row(self, named: dict[str, Any], conflict: Conflict, *, is_json: bool) -> pa.Table:
+        fields = [bytes_field(self._schema.field(name)) for name in named]
+        if is_json:
+            named = {f.name: decided_value(JsonValue(named[f.name]), f, conflict) for f in fields}
+        return fit_rows(pa.Table.from_pylist([named], schema=pa.schema(fields)), self._strict_schema).to_table()
+
+    def _has_key(self, row: pa.Table, named: Container[str], conflict: Conflict) -> bool:
+        """Return whether a row was given with the key of a conflict. Always True for a table without a key."""
+        found = {name: python_values(row.column(name))[0] for name in self._keys if name in named}
+        return not self._keys or found == conflict.key
 
     def _result_name(self, name: Any, hint: str) -> str:
         """Return the name in the result of a column that may be given by its name before a rename."""

@@ -186,9 +186,8 @@ def _latest_by(column: str) -> Decide:
 
     def compute(cells: Cells) -> pa.Array:
         if column not in cells.source_rows.type.names or column not in cells.target_rows.type.names:
-            raise InvalidInputError(
-                f"{name}: column {column!r} is not on both sides", hint="use a column that both sides have"
-            )
+            hint = "use a column that both sides have"
+            raise InvalidInputError(f"{name}: column {column!r} is not on both sides", hint=hint)
         source, target = (pc.struct_field(rows, [column]) for rows in (cells.source_rows, cells.target_rows))
         with _errors_of(name, cells):
             is_later = _is_ahead(source, target, pc.greater)
@@ -220,23 +219,17 @@ def by_function(function: Callable[[Conflict], Any], name: str) -> Decide:
         resolved = np.array([answer is not NotImplemented for answer in answers], dtype=bool)
         # Copy a value that the function returned unchanged from its side: not every Arrow value survives in Python.
         sides = [_side_of(answer, conflict) for answer, conflict in zip(answers, conflicts, strict=True)]
-        values = [
-            answer if side is None and answer is not NotImplemented else None
-            for answer, side in zip(answers, sides, strict=True)
-        ]
+        column = cells.column if cells.path is None else f"{cells.column}.{cells.path}"
+        field = pa.field(column, cells.target.type)
         try:
-            column = cells.column if cells.path is None else f"{cells.column}.{cells.path}"
-            field = pa.field(column, cells.target.type)
-            pairs = zip(values, conflicts, strict=True)
-            read = [decided_value(one, field, of) if isinstance(one, JsonValue) else one for one, of in pairs]
-            given = pa.array(read, field.type)
+            given = pa.array(_new_values(answers, sides, conflicts, field), field.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as err:
             raise InvalidInputError(
                 f"the resolver of {name!r} returned a value that does not fit column {cells.column!r}: {err}",
                 hint=f"return {show_type(cells.target.type)}, None, or NotImplemented to leave the conflict unresolved",
             ) from err
         every = pa.concat_arrays([given, cells.base, cells.source, cells.target])
-        chosen = [number + len(answers) * (side or 0) for number, side in enumerate(sides)]
+        chosen = [number + len(answers) * side for number, side in enumerate(sides)]
         return every.take(pa.array(chosen, pa.int64())), resolved
 
     return decide
@@ -256,10 +249,21 @@ def decided_value(decided: JsonValue, field: pa.Field, conflict: Conflict) -> An
     return found
 
 
-def _side_of(answer: Any, conflict: Conflict) -> int | None:
-    """Return 1, 2 or 3 if an answer is the value of the base, the source or the target. None for a new value."""
+def _side_of(answer: Any, conflict: Conflict) -> int:
+    """Return 1, 2 or 3 if an answer is the value of the base, the source or the target. 0 for a new value."""
     sides = (conflict.base, conflict.source, conflict.target)
-    return next((number for number, value in enumerate(sides, start=1) if answer is value), None)
+    return next((number for number, value in enumerate(sides, start=1) if answer is value), 0)
+
+
+def _new_values(answers: list[Any], sides: list[int], conflicts: list[Conflict], field: pa.Field) -> list[Any]:
+    """Return the new values among answers. None where one is the value of a side, or leaves a conflict unresolved."""
+    values: list[Any] = []
+    for answer, side, conflict in zip(answers, sides, conflicts, strict=True):
+        if side or answer is NotImplemented:
+            values.append(None)
+        else:
+            values.append(decided_value(answer, field, conflict) if isinstance(answer, JsonValue) else answer)
+    return values
 
 
 @contextmanager

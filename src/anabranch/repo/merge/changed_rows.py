@@ -15,7 +15,7 @@ from anabranch.format.staging import RowBatch, VersionRef
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.repo.history.comparer import RowSide, TableCounts
 from anabranch.repo.history.memory_comparer import FEW_VALUES, can_compare_in_memory
-from anabranch.repo.history.memory_rows import encode_keys, find_changed, read_sides, touch_different_rows
+from anabranch.repo.history.memory_rows import HeldRows, encode_keys, find_changed, read_sides, touch_different_rows
 from anabranch.repo.merge.cell_resolvers import put_at
 from anabranch.repo.merge.conflict_types import NO_CONFLICTS, Unresolved
 from anabranch.repo.merge.steps import NO_ROWS, MergeTable
@@ -165,7 +165,7 @@ _MOST_ROWS = 10_000
 def find_source_updates(step: MergeTable) -> RowChanges | None:
     """Return the changes to the target if both sides only updated rows, and no row was updated by both. Else None."""
     base = step.rows.base_of_source
-    if not isinstance(base, RowSide) or not _are_updates_apart(step):
+    if not isinstance(base, RowSide) or not _are_updates_apart(step, base):
         return None
     keys = [[str(column.base) for column in step.rows.keys]] * 2
     reads_all = base.rows * len(base.schema) <= FEW_VALUES
@@ -178,29 +178,31 @@ def find_source_updates(step: MergeTable) -> RowChanges | None:
     changed = np.flatnonzero(find_changed(older, newer, older_rows, newer_rows, pairs).any(axis=1))
     addresses = older.addresses.to_numpy()[older_rows[changed]]
     order = np.argsort(addresses)
-    addresses, positions = moved_addresses(addresses[order], step.fragments), newer_rows[changed[order]]
-    if not len(changed):
+    return _replacement_of(step, moved_addresses(addresses[order], step.fragments), newer, newer_rows[changed[order]])
+
+
+def _replacement_of(
+    step: MergeTable, addresses: npt.NDArray[np.uint64], newer: HeldRows, positions: npt.NDArray[np.int64]
+) -> RowChanges:
+    """Return the replacement of rows of the target, by their addresses, by some rows of the source."""
+    if not len(addresses):
         return RowChanges()
     schema = step.version_ref.schema
     values = newer.columns(schema.names, positions)
     arrays = [cast_computed(values[field.name], field) for field in schema]
-    batch = RowBatch(
-        rows=pa.table(arrays, schema=schema),
-        addresses=addresses,
-        # A replaced row keeps its id in the target.
-        row_ids=row_ids_at(step.version_ref, addresses),
-    )
-    return RowChanges(batch=batch, counts=TableCounts(updated=len(changed)))
+    # A replaced row keeps its id in the target.
+    row_ids = row_ids_at(step.version_ref, addresses)
+    batch = RowBatch(rows=pa.table(arrays, schema=schema), addresses=addresses, row_ids=row_ids)
+    return RowChanges(batch=batch, counts=TableCounts(updated=len(addresses)))
 
 
-def _are_updates_apart(step: MergeTable) -> bool:
+def _are_updates_apart(step: MergeTable, base: RowSide) -> bool:
     """Return whether both sides may have only updated different rows, and changed no columns.
 
     Whether the source also deleted and inserted the same number of rows is found when their keys are read.
     """
-    sides = step.rows
-    base, source = sides.base_of_source, sides.source
-    if not (step.has_same_schema and sides.keys) or step.shape.strict_columns or base is None or source is None:
+    sides, source = step.rows, step.rows.source
+    if not (step.has_same_schema and sides.keys) or step.shape.strict_columns or source is None:
         return False
     if base.rows != source.rows or base.rows > _MOST_ROWS or step.version_ref.blob_columns:
         return False

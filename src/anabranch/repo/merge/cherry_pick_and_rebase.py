@@ -40,9 +40,8 @@ class Pick(Replay):
 
     def __post_init__(self) -> None:
         for commit in (record.commit for record in self.commits if not record.commit.tables):
-            raise InvalidInputError(
-                f"commit {commit.graph_commit_id} changed no tables", hint="pass a commit that changed tables"
-            )
+            hint = "pass a commit that changed tables"
+            raise InvalidInputError(f"commit {commit.graph_commit_id} changed no tables", hint=hint)
 
     def find_changes(self, repo_store: RepoStore, head: LogEntry) -> tuple[View, list[Change]]:
         return View.now(repo_store, head), [_picked(repo_store, self, record) for record in self.commits]
@@ -57,36 +56,44 @@ def _picked(repo_store: RepoStore, request: Pick, record: CommitRecord) -> Chang
     branch, is_revert = BranchName(commit.branch), request.kind is CommitKind.REVERT
     after = repo_store.heads.get_numbered(branch, commit.manifest_version)
     if not is_made_by(after, commit, repo_store):
-        raise CommitNotFoundError(
-            f"commit {commit.graph_commit_id} was never published", hint="list the commits of the branch"
-        )
+        hint = "list the commits of the branch"
+        raise CommitNotFoundError(f"commit {commit.graph_commit_id} was never published", hint=hint)
     if after.head.commit.graph_commit_id != commit.graph_commit_id:
         # A rebase published several commits in one log entry.
         after = replace(after, head=repo_store.commits.get(commit.graph_commit_id))
     before = repo_store.heads.get_numbered(branch, commit.manifest_version - 1)
-    found = before.head
-    if found.commit.graph_commit_id != commit.parent_commit_id and commit.parent_commit_id is not None:
-        found = repo_store.commits.get(commit.parent_commit_id)
-    elif before.state.is_live:
-        found = View.of(before, View.of(after).find_main(repo_store.commits)).record
+    parent = _parent_of(repo_store, before, after)
     # A table may get its old state by pointer, so the data of that state must not have been collected.
-    require_uncollected(repo_store.config, found.commit.graph_commit_id)
+    require_uncollected(repo_store.config, parent.commit.graph_commit_id)
     text = f"Revert {commit.message or commit.graph_commit_id}" if is_revert else commit.message
-    spec = CommitSpec(
-        message=request.message or text,
-        kind=request.kind,
-        metadata={**request.metadata, "commit": commit.graph_commit_id},
-    )
-    change = _change_between(repo_store, found, after.head, spec)
-    if not is_revert:
-        return change
+    metadata = {**request.metadata, "commit": commit.graph_commit_id}
+    spec = CommitSpec(message=request.message or text, kind=request.kind, metadata=metadata)
+    change = _change_between(repo_store, parent, after.head, spec)
+    if is_revert:
+        followed = _followed(repo_store, change, before, parent)
+        change = replace(change, before=change.after, after=change.before, followed=followed)
+    return change
+
+
+def _parent_of(repo_store: RepoStore, before: LogEntry, after: LogEntry) -> CommitRecord:
+    """Return the state on which the head of an entry was made, with the tables of main that a live branch had then."""
+    parent_id = after.head.commit.parent_commit_id
+    if parent_id is not None and parent_id != before.head.commit.graph_commit_id:
+        return repo_store.commits.get(parent_id)
+    if before.state.is_live:
+        return View.of(before, View.of(after).find_main(repo_store.commits)).record
+    return before.head
+
+
+def _followed(repo_store: RepoStore, change: Change, before: LogEntry, parent: CommitRecord) -> frozenset[TableKey]:
+    """Return the tables of a change that followed main before it, if it was made on a live branch."""
+    if not before.state.is_live:
+        return frozenset()
     # The entry may have published other commits below this one. Tables that these changed did not follow main.
-    earlier = takewhile(
-        lambda one: one.graph_commit_id != before.head.commit.graph_commit_id, repo_store.commits.iter_history(found)
-    )
-    changed = {key for one in earlier for key in one.tables} if before.state.is_live else set()
-    followed = frozenset(key for key in change.after if before.state.follows_main(key) and str(key) not in changed)
-    return replace(change, before=change.after, after=change.before, followed=followed)
+    last_id = before.head.commit.graph_commit_id
+    earlier = takewhile(lambda one: one.graph_commit_id != last_id, repo_store.commits.iter_history(parent))
+    changed = {key for one in earlier for key in one.tables}
+    return frozenset(key for key in change.after if before.state.follows_main(key) and str(key) not in changed)
 
 
 def _change_between(repo_store: RepoStore, before: CommitRecord, after: CommitRecord, spec: CommitSpec) -> Change:
@@ -114,10 +121,8 @@ class Rebase(Replay):
 
     def find_changes(self, repo_store: RepoStore, head: LogEntry) -> tuple[View, list[Change]] | None:
         if head.state.is_live:
-            raise InvalidInputError(
-                f"branch '{head.branch}' is live and follows main already",
-                hint="freeze it first, or merge main into it",
-            )
+            hint = "freeze it first, or merge main into it"
+            raise InvalidInputError(f"branch '{head.branch}' is live and follows main already", hint=hint)
         ancestry = Ancestry(repo_store)
         if ancestry.is_ancestor(self.onto, head.head):
             return None

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from anabranch.format.staging import read_recipes
 from anabranch.ids import BranchName, TableKey
@@ -114,13 +115,13 @@ class Combiner:
         # The tables that the source changed first: a resolver is most often for one of them.
         states = [side for sides in given for side in (sides.source, sides.target, sides.base)]
         keys = dict.fromkeys(key for side in states for key in sorted(side))
+        check_names(self.resolution, {str(key): partial(self._list_paths, key, states) for key in keys})
 
-        def columns_of(key: TableKey) -> list[str]:
-            entries = (side.get(key) for side in states)
-            found = [Table(self.config, key, entry).schema for entry in entries if entry is not None]
-            return list(dict.fromkeys(path for schema in found for field in schema for path in field_paths(field)))
-
-        check_names(self.resolution, {str(key): partial(columns_of, key) for key in keys})
+    def _list_paths(self, key: TableKey, states: Sequence[TableMap]) -> list[str]:
+        """Return the names of the columns that a table has in some states, and the paths of their fields."""
+        entries = [entry for side in states if (entry := side.get(key)) is not None]
+        fields = chain.from_iterable(Table(self.config, key, entry).schema for entry in entries)
+        return list(dict.fromkeys(path for field in fields for path in field_paths(field)))
 
     def plan_table(self, match: TableMatch) -> TableStep:
         """Return the step that merges one table."""
@@ -195,29 +196,29 @@ class _TablePlanner:
 
     def _plan(self, base: TableState | None, source: TableState | None, target: TableState | None) -> None:
         """Decide on one table, given its state on each side that has it."""
-        if source is None and target is None:
-            return
         if source is not None and target is not None:
-            self._source_keys[target.key] = source.key
-        # The source did not change the table, so the state of the target stays.
-        if base is not None and source is not None and _is_as_before(base, source):
-            return
-        if source is not None and target is not None:
-            key = self._merge_names(base, source, target)
-            if not is_same_state(source.entry, target.entry) and not (base and is_same_state(source.entry, base.entry)):
-                self.tables.append(TableMatch(key=key, base=base, source=source, target=target))
-            elif key != target.key:
-                self.tables.append(RenameTable(key=key, target=target))
-        elif base is not None:
+            self._plan_match(base, source, target)
+        elif base is None:
+            if source is not None:
+                self.tables.append(AddTable(key=source.key, source=source))
+        elif source is not None or target is not None:
             self._plan_missing(base, source, target)
-        elif source is not None:
-            self.tables.append(AddTable(key=source.key, source=source))
 
-    def _merge_names(self, base: TableState | None, source: TableState, target: TableState) -> TableKey:
-        if base is None:
-            return source.key
-        decider = self._decider_of(target.key, (base, source, target))
-        return decider.pick("both sides renamed it", base.key, source.key, target.key, column=None)
+    def _plan_match(self, base: TableState | None, source: TableState, target: TableState) -> None:
+        """Decide on a table that both sides have."""
+        self._source_keys[target.key] = source.key
+        is_unchanged = base is not None and is_same_state(base.entry, source.entry)
+        # The source did not change the table, so the state of the target stays.
+        if base is not None and base.key == source.key and is_unchanged:
+            return
+        key = source.key
+        if base is not None:
+            decider = self._decider_of(target.key, (base, source, target))
+            key = decider.pick("both sides renamed it", base.key, source.key, target.key, column=None)
+        if not is_unchanged and not is_same_state(source.entry, target.entry):
+            self.tables.append(TableMatch(key=key, base=base, source=source, target=target))
+        elif key != target.key:
+            self.tables.append(RenameTable(key=key, target=target))
 
     def _plan_missing(self, base: TableState, source: TableState | None, target: TableState | None) -> None:
         """Decide on a table of the base that one of the sides dropped.
@@ -225,23 +226,25 @@ class _TablePlanner:
         The other side may have a new state with the same content: it compacted or indexed the table, or got it by an
         earlier merge. Then the table is dropped without a conflict.
         """
-        side = "source"
         if source is not None and self._is_unchanged(base, source):
             return
-        if target is None or not self._is_unchanged(base, target):
-            # The name that the table has if it is kept. Another table may have its name in the base now.
-            name = next(state.key for state in (target, source, base) if state is not None)
-            dropped, changed = ("target", "source") if target is None else ("source", "target")
-            problem = f"the {dropped} dropped it, the {changed} changed it"
-            old, ours, theirs = (None if state is None else str(state.key) for state in (base, source, target))
-            decider = self._decider_of(name, (base, source, target))
-            side = decider.decide(problem, (old, ours, theirs), kind=ConflictKind.DELETE_VS_UPDATE)
-        if side != "source":
+        is_kept_unchanged = target is not None and self._is_unchanged(base, target)
+        if not is_kept_unchanged and self._decide_on_dropped(base, source, target) != "source":
             return
         if source is not None:
             self.tables.append(AddTable(key=source.key, source=source))
         elif target is not None:
             self.tables.append(DropTable(key=target.key, target=target))
+
+    def _decide_on_dropped(self, base: TableState, source: TableState | None, target: TableState | None) -> str:
+        """Return the side that wins if one side dropped a table and the other one changed it."""
+        # The name that the table has if it is kept. Another table may have its name in the base now.
+        name = (target or source or base).key
+        dropped, changed = ("target", "source") if target is None else ("source", "target")
+        problem = f"the {dropped} dropped it, the {changed} changed it"
+        old, ours, theirs = (None if state is None else str(state.key) for state in (base, source, target))
+        decider = self._decider_of(name, (base, source, target))
+        return decider.decide(problem, (old, ours, theirs), kind=ConflictKind.DELETE_VS_UPDATE)
 
     def _decider_of(self, name: TableKey, states: _States) -> SchemaDecider:
         """Return the decider on the name or the existence of a table, which is reported by `name`."""
@@ -324,9 +327,8 @@ class _TablePlanner:
     def _name_matches(self) -> None:
         """Give each matched table the names that resolvers may use for it: those that no other table has."""
         leaving = {_target_key(table) for table in self.tables}
-        names = {table.key for table in self.tables if not isinstance(table, DropTable)} | (
-            self._target.keys() - leaving
-        )
+        unchanged = self._target.keys() - leaving
+        names = unchanged | {table.key for table in self.tables if not isinstance(table, DropTable)}
         for number, table in enumerate(self.tables):
             if isinstance(table, TableMatch):
                 states = (table.target, table.source, table.base)
@@ -337,10 +339,6 @@ class _TablePlanner:
 def _target_key(table: PlannedTable) -> TableKey | None:
     """Return the name of a table in the target."""
     return None if isinstance(table, AddTable) else table.target.key
-
-
-def _is_as_before(base: TableState, now: TableState) -> bool:
-    return base.key == now.key and is_same_state(base.entry, now.entry)
 
 
 def _match_sides(config: RepoConfig, sides: Sides) -> Iterator[_States]:

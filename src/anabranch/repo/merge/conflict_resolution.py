@@ -1,6 +1,6 @@
 """Resolve conflicts of a merge, by a strategy or by resolvers for tables and columns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -156,12 +156,7 @@ class SchemaDecider:
     conflicts: list[Conflict] = field(default_factory=list)
 
     def decide(
-        self,
-        problem: str,
-        texts: SideTexts,
-        *,
-        column: str | None = None,
-        kind: ConflictKind = ConflictKind.SCHEMA,
+        self, problem: str, texts: SideTexts, *, column: str | None = None, kind: ConflictKind = ConflictKind.SCHEMA
     ) -> str:
         """Return the side that wins, 'source' or 'target'. If nothing decides, add a conflict and keep the target."""
         side = self.resolution.for_schema(column, texts)
@@ -187,9 +182,8 @@ class SchemaDecider:
         kind: ConflictKind = ConflictKind.SCHEMA,
     ) -> None:
         table, (base, source, target) = self.resolution.names.tables[0], texts
-        self.conflicts.append(
-            Conflict(table=table, kind=kind, column=column, base=base, source=source, target=target, problem=problem)
-        )
+        new = Conflict(table=table, kind=kind, column=column, base=base, source=source, target=target, problem=problem)
+        self.conflicts.append(new)
 
 
 def parse_resolution(
@@ -205,12 +199,23 @@ def parse_resolution(
     """
     if strategy not in list(Strategy):
         raise InvalidInputError(f"unknown strategy {strategy!r}", hint=f"use one of {', '.join(Strategy)}")
+    flat = _flatten(resolvers or {})
+    decisions = parse_decisions(resolutions)
+    if kept is not None:
+        read = kept
+        # Most merges have no conflicts and need not read them.
+        decisions = replace(decisions, kept=cache(lambda: parse_decisions(read(), are_kept=True)))
+    # A decision on all conflicts of a column or table is a resolver.
+    return Resolution(strategy=Strategy(strategy), resolvers={**flat, **decisions.resolvers}, decisions=decisions)
+
+
+def _flatten(resolvers: Mapping[str, Any]) -> dict[str, Resolver]:
+    """Check resolvers, and return them by full names: one that is nested has the name of the table before its own."""
+    if not isinstance(resolvers, Mapping):
+        hint = "pass for example {'price': 'max'}"
+        raise InvalidInputError(f"resolvers must be a dict, got {resolvers!r}", hint=hint)
     flat: dict[str, Resolver] = {}
-    if not isinstance(resolvers or {}, Mapping):
-        raise InvalidInputError(
-            f"resolvers must be a dict, got {resolvers!r}", hint="pass for example {'price': 'max'}"
-        )
-    for name, given in (resolvers or {}).items():
+    for name, given in resolvers.items():
         for column, resolver in given.items() if isinstance(given, Mapping) else [(None, given)]:
             if column is not None:
                 _check(column, resolver)
@@ -222,13 +227,7 @@ def parse_resolution(
                     f"two resolvers are given for {full!r}: {flat[full]!r} and {resolver!r}", hint="pass one of them"
                 )
             flat[full] = resolver
-    decisions = parse_decisions(resolutions)
-    if kept is not None:
-        read = kept
-        # Most merges have no conflicts and need not read them.
-        decisions = replace(decisions, kept=cache(lambda: parse_decisions(read(), are_kept=True)))
-    # A decision on all conflicts of a column or table is a resolver.
-    return Resolution(strategy=Strategy(strategy), resolvers={**flat, **decisions.resolvers}, decisions=decisions)
+    return flat
 
 
 def check_names(resolution: Resolution, tables: Mapping[str, Callable[[], Sequence[str]]]) -> None:
@@ -240,41 +239,43 @@ def check_names(resolution: Resolution, tables: Mapping[str, Callable[[], Sequen
     for name in sorted({*resolution.resolvers, *resolution.decisions.names()}):
         if name in tables:
             check_table_resolver(name, resolution.resolvers.get(name, "source"))
-            continue
-        table = next((key for key in tables if name.startswith(f"{key}.")), None)
-        # Without the name of a table, 'a.b.c' is a nested field of a column of any table.
-        searched = [table] if table is not None else list(tables)
-        for key in searched:
-            columns = tables[key]()
-            known.update(f"{key}.{column}" for column in columns)
-            known.update(() if table is not None else columns)
-            if name in known or any(name.startswith(one[:-1]) for one in known if one.endswith(".*")):
-                break
-        else:
+        elif not _is_column(name, tables, known):
             hint = "name a table, a column, or a column of a table, such as 'shop.orders.price'"
             hint = suggest(name, sorted(known), hint)
             raise InvalidInputError(f"the resolver {name!r} matches no table and no column", hint=hint)
 
 
+def _is_column(name: str, tables: Mapping[str, Callable[[], Sequence[str]]], known: set[str]) -> bool:
+    """Return whether a name is that of a column. The names of all columns that are read are added to `known`."""
+    table = next((key for key in tables if name.startswith(f"{key}.")), None)
+    # Without the name of a table, 'a.b.c' is a nested field of a column of any table.
+    for key in tables if table is None else [table]:
+        columns = tables[key]()
+        known.update(f"{key}.{column}" for column in columns)
+        known.update(columns if table is None else ())
+        if _is_among(name, known):
+            return True
+    return False
+
+
+def _is_among(name: str, known: Set[str]) -> bool:
+    """Return whether a name is known, itself or as that of a member of JSON, whose names are unknown."""
+    return name in known or any(name.startswith(one[:-1]) for one in known if one.endswith(".*"))
+
+
 def _check(name: Any, resolver: Any) -> None:
     if not isinstance(name, str) or not name:
-        raise InvalidInputError(
-            f"a resolver must be for a table or column name, got {name!r}",
-            hint="pass for example 'bucket.table.column'",
-        )
+        hint = "pass for example 'bucket.table.column'"
+        raise InvalidInputError(f"a resolver must be for a table or column name, got {name!r}", hint=hint)
     if callable(resolver):
         return
     if not isinstance(resolver, str) or not (resolver in NAMED or is_latest_by(resolver)):
-        raise InvalidInputError(
-            f"unknown resolver {resolver!r} for {name!r}",
-            hint=suggest(str(resolver), NAMED, f"use {', '.join(NAMED)}, or latest_by(column)"),
-        )
+        hint = suggest(str(resolver), NAMED, f"use {', '.join(NAMED)}, or latest_by(column)")
+        raise InvalidInputError(f"unknown resolver {resolver!r} for {name!r}", hint=hint)
 
 
 def check_table_resolver(name: str, resolver: Resolver) -> None:
     """Raise InvalidInputError if the resolver of a table can decide on columns only."""
     if isinstance(resolver, str) and resolver not in ("source", "target") and not is_latest_by(resolver):
-        raise InvalidInputError(
-            f"the resolver {resolver!r} is for columns, but {name!r} is a table",
-            hint=f"pass a column, for example '{name}.amount'",
-        )
+        hint = f"pass a column, for example '{name}.amount'"
+        raise InvalidInputError(f"the resolver {resolver!r} is for columns, but {name!r} is a table", hint=hint)

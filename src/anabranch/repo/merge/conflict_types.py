@@ -151,8 +151,5 @@ class ConflictLog:
         tables = ", ".join(f"'{table}' ({count})" for table, count in sorted(self.by_table.items()))
         number = "1 conflict" if self.count == 1 else f"{self.count} conflicts"
         raise MergeConflictError(
-            f"{what} has {number}, in {tables}",
-            hint=hint,
-            conflicts=tuple(self.first),
-            count=self.count,
+            f"{what} has {number}, in {tables}", hint=hint, conflicts=tuple(self.first), count=self.count
         )

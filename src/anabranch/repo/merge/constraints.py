@@ -7,6 +7,7 @@ that the source did not change, which would stay as they are.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,6 @@ def iter_without_nulls(
 
     Rows of the target that the source did not change are decided on, too.
     """
-    if not step.shape.strict_columns:
-        yield from changes
-        return
     decider = _NullDecider(step=step, columns=step.shape.columns, schema=schema)
     where = _find_nulls(step)
     if where is None:
@@ -337,7 +335,7 @@ def iter_with_unique_keys(step: MergeTable, changes: Iterator[RowChanges]) -> It
     written: list[pa.Table] = []
     replaced: list[Addresses] = []
     for change in changes:
-        has_conflicts = has_conflicts or change.conflicts.count > 0
+        has_conflicts |= change.conflicts.count > 0
         replaced.append(change.batch.addresses)
         if change.batch.rows is not None:
             written.append(change.batch.rows.select(step.shape.primary_key))
@@ -348,35 +346,42 @@ def iter_with_unique_keys(step: MergeTable, changes: Iterator[RowChanges]) -> It
 
 def _check_keys(step: MergeTable, written: list[pa.Table], replaced: Addresses) -> None:
     """Raise SchemaMismatchError if the merged rows repeat a value of the key, or have nulls in it."""
-    shape = step.shape
-    columns = {column.name: column for column in shape.columns}
-    merged = [columns[name] for name in shape.primary_key]
-    schema = pa.schema([column.field for column in merged])
-    names = [column.triple.target for column in merged if column.triple.target is not None]
-    kept = kept_keys(step.version_ref, names, replaced)
-    # Unchanged rows get nulls in a column of the key that the target does not have yet.
-    empty = [column.name for column in merged if column.is_new and column.name not in shape.filled]
-    if kept.count and empty:
-        raise SchemaMismatchError(
-            f"the rows do not fit the new key: {kept.count} of the target have no value in {empty[0]!r}",
-            hint="merge the column first, fill it, and then change the key",
-        )
-
-    def read() -> Iterator[pa.RecordBatch]:
-        for batch in kept.read():
-            yield pa.record_batch([_key_values(shape, batch, column) for column in merged], schema=schema)
-        for rows in written:
-            yield from rows.cast(schema).to_batches()
-
+    columns = {column.name: column for column in step.shape.columns}
+    key = [columns[name] for name in step.shape.primary_key]
+    kept = kept_keys(step.version_ref, [name for column in key if (name := column.triple.target) is not None], replaced)
+    if kept.count:
+        _check_filled(step.shape, key, kept.count)
+    read = partial(_iter_keys, step.shape, key, kept, written)
     try:
         refuse_repeated(KeyRows(read=read, count=kept.count + sum(map(len, written))))
     except KeyConflictError as err:
         raise SchemaMismatchError(f"the rows do not fit the new key: {err.problem}", hint=err.hint) from err
 
 
+def _check_filled(shape: Shape, key: list[MergedColumn], count: int) -> None:
+    """Raise SchemaMismatchError if unchanged rows get nulls in a key column that the target does not have yet."""
+    for column in key:
+        if column.is_new and column.name not in shape.filled:
+            raise SchemaMismatchError(
+                f"the rows do not fit the new key: {count} of the target have no value in {column.name!r}",
+                hint="merge the column first, fill it, and then change the key",
+            )
+
+
+def _iter_keys(
+    shape: Shape, key: list[MergedColumn], kept: KeyRows, written: list[pa.Table]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the keys of the merged rows: those that the target keeps, then the written ones."""
+    schema = pa.schema([column.field for column in key])
+    for batch in kept.read():
+        yield pa.record_batch([_key_values(shape, batch, column) for column in key], schema=schema)
+    for rows in written:
+        yield from rows.cast(schema).to_batches()
+
+
 def _key_values(shape: Shape, kept: pa.RecordBatch, column: MergedColumn) -> pa.Array:
     """Return a column of the key for rows of the target. A column that it does not have yet has its default."""
     if column.triple.target is not None:
         return cast_computed(kept.column(column.triple.target), column.field.with_nullable(nullable=True))
-    compute = find_default(column.field, columns=[each.name for each in shape.columns])
+    compute = find_default(column.field, columns=shape.schema.names)
     return pa.nulls(len(kept), column.field.type) if compute is None else compute(len(kept)).cast(column.field.type)

@@ -4,8 +4,9 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from anabranch.errors import InvalidInputError
@@ -41,17 +42,17 @@ class TableNames:
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, keys: Iterable[TableKey | None], columns: Iterable[Iterable[str | None]] = ()) -> "TableNames":
+    def of(cls, keys: Iterable[TableKey], columns: Iterable[Iterable[str | None]] = ()) -> "TableNames":
         """Return the names of a table with these keys. `columns` are the names of each column on the sides."""
-        tables = dict.fromkeys(str(key) for key in keys if key is not None)
         groups = [{name for name in names if name is not None} for names in columns]
-        used = Counter(name for names in groups for name in names)
+        used = Counter(chain.from_iterable(groups))
         found: dict[str, tuple[str, ...]] = {}
         for names in groups:
             # A name that two columns have on different sides is ambiguous, so it has no other names.
             own = tuple(sorted(name for name in names if used[name] == 1))
-            found.update({name: own for name in own if len(own) > 1})
-        return cls(tables=tuple(tables), columns=found)
+            if len(own) > 1:
+                found.update(dict.fromkeys(own, own))
+        return cls(tables=tuple(dict.fromkeys(map(str, keys))), columns=found)
 
     def of_column(self, name: str) -> tuple[str, ...]:
         """Return all names of a column, the given one first."""
@@ -119,7 +120,13 @@ def _find(decisions: Iterable[_Decision], values: Mapping[str, Any]) -> _Decisio
     return max(fitting, key=lambda decision: decision.order, default=None)
 
 
+# A table and a column, None for rows or for the table itself.
 _Subject = tuple[str, str | None]
+
+
+def _full_name(subject: _Subject) -> str:
+    table, column = subject
+    return table if column is None else f"{table}.{column}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +151,14 @@ class Decisions:
 
     def names(self) -> set[str]:
         """Return the tables and columns that are decided on, as resolvers name them."""
-        return {table if column is None else f"{table}.{column}" for table, column in (*self.by_key, *self.by_schema)}
+        return set(map(_full_name, (*self.by_key, *self.by_schema)))
 
     def check_met(self) -> None:
         """Raise InvalidInputError if a decision on a cell or row has met no conflict. One on a printed conflict may."""
         for decision in (one for decisions in self.by_key.values() for one in decisions):
             if id(decision) not in self.met and _PRINTED.isdisjoint(decision.entry):
-                raise InvalidInputError(
-                    f"the resolution {dict(decision.entry)!r} matches no conflict",
-                    hint="correct its table, key, column and path, or leave it out",
-                )
+                hint = "correct its table, key, column and path, or leave it out"
+                raise InvalidInputError(f"the resolution {dict(decision.entry)!r} matches no conflict", hint=hint)
 
     def side_of(self, names: TableNames, column: str | None, values: Sequence[Any]) -> str | None:
         """Return the side that was decided for a conflict of a column or table itself, with these values."""
@@ -219,34 +224,37 @@ def parse_decisions(given: Sequence[Mapping[str, Any]] | None, *, are_kept: bool
     Of decisions that were kept from earlier attempts, the last one on a conflict wins. Others must not contradict each
     other.
     """
-    if given is not None and (isinstance(given, str | Mapping) or not isinstance(given, Sequence)):
+    if given is None:
+        return Decisions()
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
         raise InvalidInputError(f"resolutions must be a list, got {given!r}", hint=f"pass for example [{_EXAMPLE}]")
     by_key: dict[_Subject, list[_Decision]] = {}
     by_schema: dict[_Subject, list[_Decision]] = {}
     for_all: dict[_Subject, list[_Decision]] = {}
-    for number, entry in enumerate(given or (), start=1):
+    for subject, decision in _iter_decisions(given, are_kept=are_kept):
+        if decision.entry.get("key") is not None:
+            by_key.setdefault(subject, []).append(decision)
+        else:
+            decisions = for_all if _PRINTED.isdisjoint(decision.entry) else by_schema
+            _add(decisions.setdefault(subject, []), decision)
+    for (table, _), of_rows in by_key.items():
+        _by_key(of_rows, TableNames(tables=(table,)))  # refuses contradictions before rows are read
+    resolvers = {_full_name(subject): str(of_all[0].take) for subject, of_all in for_all.items()}
+    return Decisions(by_key=by_key, by_schema=by_schema, resolvers=resolvers)
+
+
+def _iter_decisions(given: Sequence[Mapping[str, Any]], *, are_kept: bool) -> Iterator[tuple[_Subject, _Decision]]:
+    """Yield the decisions of entries, and what each is about."""
+    for number, entry in enumerate(given, start=1):
         _check_fields(entry)
         if "take" not in entry and "value" not in entry:
             continue
         subject = str(TableKey.parse(entry["table"])), entry.get("column")
         expected = {side: _in_json(entry[side]) for side in _SIDES if side in entry}
-        decision = _Decision(entry=entry, expected=expected, order=number if are_kept else 0)
-        if entry.get("key") is not None:
-            by_key.setdefault(subject, []).append(decision)
-        else:
-            if entry.get("take") not in ("source", "target"):
-                raise InvalidInputError(
-                    f"the resolution {dict(entry)!r} has no key, so it cannot set a value",
-                    hint="take 'source' or 'target'",
-                )
-            _add((for_all if _PRINTED.isdisjoint(entry) else by_schema).setdefault(subject, []), decision)
-    for (table, _), decisions in by_key.items():
-        _by_key(decisions, TableNames(tables=(table,)))  # refuses contradictions before rows are read
-    resolvers = {
-        table if column is None else f"{table}.{column}": str(decisions[0].take)
-        for (table, column), decisions in for_all.items()
-    }
-    return Decisions(by_key=by_key, by_schema=by_schema, resolvers=resolvers)
+        if entry.get("key") is None and entry.get("take") not in ("source", "target"):
+            hint = "take 'source' or 'target'"
+            raise InvalidInputError(f"the resolution {dict(entry)!r} has no key, so it cannot set a value", hint=hint)
+        yield subject, _Decision(entry=entry, expected=expected, order=number if are_kept else 0)
 
 
 def read_resolutions(data: bytes, *, name: str) -> list[dict[str, Any]]:
@@ -259,15 +267,12 @@ def read_resolutions(data: bytes, *, name: str) -> list[dict[str, Any]]:
         document = json.loads(text)
     # The service accepts such files, and deeply nested JSON exceeds the recursion limit of the parser.
     except (ValueError, RecursionError, csv.Error) as err:
-        raise InvalidInputError(
-            f"the resolutions {name!r} cannot be read: {err}",
-            hint="write a JSON list of conflicts, each with 'take' or 'value', or CSV with the key in JSON",
-        ) from err
+        hint = "write a JSON list of conflicts, each with 'take' or 'value', or CSV with the key in JSON"
+        raise InvalidInputError(f"the resolutions {name!r} cannot be read: {err}", hint=hint) from err
     found = document.get("conflicts") if isinstance(document, Mapping) else document
     if not isinstance(found, list):
-        raise InvalidInputError(
-            f"the resolutions {name!r} are not a list", hint="write a list of conflicts, or {'conflicts': [...]}"
-        )
+        hint = "write a list of conflicts, or {'conflicts': [...]}"
+        raise InvalidInputError(f"the resolutions {name!r} are not a list", hint=hint)
     return found
 
 
@@ -284,10 +289,8 @@ def _resolution_of(row: Mapping[str, str | None], *, where: str) -> dict[str, An
         try:
             found[name] = json.loads(found[name])
         except (ValueError, RecursionError) as err:
-            raise InvalidInputError(
-                f"the {name} in {where} is not JSON: {found[name][:100]!r}",
-                hint='write it as an object, such as {"id": 1}',
-            ) from err
+            hint = 'write it as an object, such as {"id": 1}'
+            raise InvalidInputError(f"the {name} in {where} is not JSON: {found[name][:100]!r}", hint=hint) from err
     return found
 
 
@@ -302,14 +305,16 @@ def _check_fields(entry: Any) -> None:
         raise InvalidInputError(f"the resolution {dict(entry)!r} has both take and value", hint="pass one of them")
     if "take" in entry and entry["take"] not in _SIDES:
         raise InvalidInputError(f"cannot take {entry['take']!r}", hint="use source, target or base")
+    _check_cell(entry)
+
+
+def _check_cell(entry: Mapping[str, Any]) -> None:
     column, key = entry.get("column"), entry.get("key")
     if column is not None and not isinstance(column, str):
         raise InvalidInputError(f"the column {column!r} is not a name", hint="pass the name of one column")
     if entry.get("path") is not None and (column is None or key is None or not isinstance(entry["path"], str)):
-        raise InvalidInputError(
-            f"the path {entry['path']!r} is not in a cell",
-            hint="pass a column, a key, and a path such as 'address.city'",
-        )
+        hint = "pass a column, a key, and a path such as 'address.city'"
+        raise InvalidInputError(f"the path {entry['path']!r} is not in a cell", hint=hint)
     if key is not None and not isinstance(key, Mapping):
         raise InvalidInputError(f"the key {key!r} is not a mapping", hint="pass for example {'id': 2}")
 

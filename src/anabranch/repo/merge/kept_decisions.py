@@ -72,15 +72,11 @@ class KeptDecisions:
         # Put the new object before the deletions. After a crash in between, it names the objects that it replaces: the
         # order of their names is that of the clocks, which may differ. If two merges fail at once, each has an object,
         # and no decision is lost.
-        fields = {
-            "source": str(self.source),
-            "into": str(self.into),
-            "decisions": entries,
-            "replaces": [kept.name for kept in before],
-        }
+        replaced = [kept.name for kept in before]
+        fields = {"source": str(self.source), "into": str(self.into), "decisions": entries, "replaces": replaced}
         self.config.store.put(f"{self.folder}/{self.config.new_id()}.json", documents.dump(fields))
-        for kept in before:
-            self.config.store.delete(f"{self.folder}/{kept.name}")
+        for name in replaced:
+            self.config.store.delete(f"{self.folder}/{name}")
 
     def clear(self) -> bool:
         """Delete the decisions. Return whether there were any."""

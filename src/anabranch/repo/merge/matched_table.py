@@ -35,9 +35,8 @@ def open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
     states = match.base, match.source, match.target
     tables = [state.as_table(config) for state in states if state is not None]
     version_refs = in_parallel(lambda table: table.version_ref, tables, at_a_time=at_once(config.root))
-    *bases, source, target = (
-        TableSide(table=table, version_ref=version_ref) for table, version_ref in zip(tables, version_refs, strict=True)
-    )
+    opened = zip(tables, version_refs, strict=True)
+    *bases, source, target = (TableSide(table=table, version_ref=version_ref) for table, version_ref in opened)
     if not bases:
         return TableSides(base=None, source=source, target=target)
     of_source, of_target = compare_all(bases[0].version_ref, (source.version_ref, target.version_ref))
@@ -65,10 +64,7 @@ class MatchedTable:
         shape, notes = self._merge_shapes()
         match = self._match
         if match.is_untouched:
-            # If the source replaced all files of the base, no row is known to be unchanged. Rows without a key are
-            # identified by their row ids, which a copy of the table would lose.
-            is_rewritten = self._base is not None and len(self._base.table) > 0 and not self._source.changed.fragments
-            if is_rewritten and (self._has_keys or not self._can_match_ids()):
+            if self._is_replaced():
                 return self._replace(shape)
             is_compared = False
         elif shape.matched_by or self._can_match_ids():
@@ -79,8 +75,6 @@ class MatchedTable:
             return self._plan_unmatched(shape)
         # A virtual base needs no index: only its rows are compared.
         built, dropped = ((), ()) if self._is_virtual_base else _merge_indices(self._sides, shape, self._decider)
-        # A conflict of a column may name it as one of the sides does.
-        names = {conflict.column for conflict in self._decider.conflicts} - {None}
         return MergeTable(
             match=match,
             shape=shape,
@@ -91,10 +85,25 @@ class MatchedTable:
             version_ref=self._target.version_ref,
             fragments=self._target.changed.fragments,
             resolution=self._resolution,
-            undecided_columns=frozenset(each.name for each in shape.columns if names & {each.name, *each.triple.names}),
+            undecided_columns=self._find_undecided(shape),
             has_same_schema=self._sides.are_same,
             conflicts=tuple(self._decider.conflicts),
         )
+
+    def _is_replaced(self) -> bool:
+        """Return whether an untouched target becomes a copy of the source.
+
+        If the source replaced all files of the base, no row is known to be unchanged. Rows without a key are identified
+        by their row ids, which a copy of the table would lose.
+        """
+        if self._base is None or not len(self._base.table) or self._source.changed.fragments:
+            return False
+        return self._has_keys or not self._can_match_ids()
+
+    def _find_undecided(self, shape: Shape) -> frozenset[str]:
+        """Return the columns with a conflict, which may name a column as one of the sides does."""
+        names = {conflict.column for conflict in self._decider.conflicts} - {None}
+        return frozenset(each.name for each in shape.columns if names & {each.name, *each.triple.names})
 
     def _plan_unmatched(self, shape: Shape) -> KeepTable | ReplaceTable:
         """Decide on a table whose rows cannot be matched: one side wins."""
@@ -137,7 +146,7 @@ class MatchedTable:
         else none.
         """
         without: set[str] = set()
-        while (misfit := find_misfit(self._sides, shape.columns, notes)) is not None:
+        while (misfit := find_misfit(self._sides, shape, notes)) is not None:
             column, problem = misfit
             values = defaults_of(self._sides, column)
             side = self._decider.decide(f"its default: {problem}", values, column=column.name)
@@ -202,9 +211,8 @@ class MatchedTable:
 
     def _row_merge(self, shape: Shape, *, is_compared: bool) -> RowMerge:
         """Return the rows to merge. Without `is_compared`, rows of the source need no match in the target."""
-        both_added = any(
-            column.triple.base is None and column.triple.source and column.triple.target for column in shape.columns
-        )
+        triples = [column.triple for column in shape.columns]
+        both_added = any(triple.base is None and triple.source and triple.target for triple in triples)
         by_ids = not shape.matched_by
         older, newer = self._parts(self._source, is_whole=shape.needs_all_rows, with_filled=True)
         if by_ids:
@@ -222,7 +230,7 @@ class MatchedTable:
             source=source,
             base_of_target=base_of_target,
             target=target,
-            columns=[*(column.triple for column in shape.columns), *self._dropped_on_one_side(shape)],
+            columns=[*triples, *self._dropped_on_one_side(shape)],
             keys=shape.matched_by,
         )
 
@@ -254,12 +262,12 @@ class MatchedTable:
             for side in (self._source, self._target)
         )
         known = {column.triple for column in shape.columns}
-        found = [
-            ColumnTriple(base=name, source=ours.get(name), target=theirs.get(name))
-            for name in ours
-            if (ours.get(name) is None) != (theirs.get(name) is None)
-        ]
-        return [triple for triple in found if triple not in known]
+        dropped: list[ColumnTriple] = []
+        for name in ours:
+            triple = ColumnTriple(base=name, source=ours[name], target=theirs.get(name))
+            if (triple.source is None) != (triple.target is None) and triple not in known:
+                dropped.append(triple)
+        return dropped
 
     def _base_rows(self, parts: tuple[Part, ...], *, by_ids: bool) -> RowSide | None:
         if self._base is None:
@@ -298,12 +306,9 @@ def _merge_indices(
     # The source did not change its indices, so those of the target stay and need not be read.
     if _segments(ours) == _segments(before):
         return (), ()
-    theirs = read_recipes(sides.target.version_ref)
     # The three sides may have different names for a column. Compare them by the names of the result.
-    names = {column.name: column.triple for column in shape.columns}
-    before = _renamed(before, {triple.base: name for name, triple in names.items()})
-    ours = _renamed(ours, {triple.source: name for name, triple in names.items()})
-    theirs = _renamed(theirs, {triple.target: name for name, triple in names.items()})
+    before, ours = _renamed(before, shape, "base"), _renamed(ours, shape, "source")
+    theirs = _renamed(read_recipes(sides.target.version_ref), shape, "target")
     built: list[IndexRecipe] = []
     dropped: list[str] = []
     for name in sorted({*before, *ours}):
@@ -324,8 +329,9 @@ def _segments(recipes: Mapping[str, IndexRecipe]) -> dict[str, tuple[str, ...]]:
     return {name: recipe.segments for name, recipe in recipes.items()}
 
 
-def _renamed(recipes: Mapping[str, IndexRecipe], names: Mapping[str | None, str]) -> dict[str, IndexRecipe]:
-    """Return the recipes with the column names of the result, without those of columns that it does not have."""
+def _renamed(recipes: Mapping[str, IndexRecipe], shape: Shape, side: str) -> dict[str, IndexRecipe]:
+    """Return the recipes of a side with the column names of the result, without those of columns it does not have."""
+    names = {getattr(column.triple, side): column.name for column in shape.columns}
     found: dict[str, IndexRecipe] = {}
     for name, recipe in recipes.items():
         # A nested column goes with the top-level one that holds it.

@@ -14,7 +14,7 @@ from anabranch.repo.history.ancestry import Ancestry, TableBase
 from anabranch.repo.history.table_history import match_tables
 from anabranch.repo.log.collected import collected_errors
 from anabranch.repo.log.commits import CommitSpec
-from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEntry, is_same_state
+from anabranch.repo.log.entries import Changes, CommitRecord, LogEntry, TableEntry, TableMap, is_same_state
 from anabranch.repo.log.repo_store import RepoStore, View, find_main
 from anabranch.repo.merge.cell_resolvers import Cells, choose, resolved_by
 from anabranch.repo.merge.combiner import Combination, Combiner, Sides
@@ -86,13 +86,9 @@ def merge_branch(repo_store: RepoStore, request: BranchMerge) -> tuple[MergeResu
     if once is not None and (earlier := repo_store.find_once(once, head)) is not None:
         return MergeResult(plan=merger.plan(head, None), commit=earlier), None
     try:
+        changes = merger.changes_on(head)
         published = publish(
-            repo_store,
-            expected=head,
-            changes=merger.changes_on(head),
-            spec=merger.spec,
-            rebase=merger.changes_on,
-            main=merger.main,
+            repo_store, expected=head, changes=changes, spec=merger.spec, rebase=merger.changes_on, main=merger.main
         )
     except _UpToDateError:
         return MergeResult(plan=merger.plan(repo_store.heads.get(request.combiner.branch), None)), None
@@ -178,7 +174,8 @@ class _BranchMerger:
         """
 
         def iter_bases() -> Iterator[str]:
-            source, target, tables_of = self._source, self._target_on(head), self._repo_store.commits.tables_of
+            source, target = self._source, View.of(head, self.main).record
+            tables_of = self._repo_store.commits.tables_of
             yield from (base.graph_commit_id for base in self._ancestry.find_merge_bases(source, target))
             for key in {*tables_of(source), *tables_of(target)}:
                 found = self._ancestry.find_table_bases(source, target, key)
@@ -186,37 +183,35 @@ class _BranchMerger:
 
         return collected_errors(self._repo_store.config, iter_bases)
 
-    def _target_on(self, head: LogEntry) -> CommitRecord:
-        return View.of(head, self.main).record
-
     def sides(self, head: LogEntry) -> Sides:
         """Return the tables to merge: those that differ between the sides, and all tables of the target.
 
         Raise InvalidInputError if a resolver is for a table or column that no side has.
         """
-        target = self._target_on(head)
-        ours, theirs = (self._repo_store.commits.tables_of(record) for record in (self._source, target))
-        base: dict[TableKey, TableEntry] = {}
+        target = View.of(head, self.main).record
+        ours, theirs = map(self._repo_store.commits.tables_of, (self._source, target))
+        base = self._with_bases_of_renamed(self._find_bases(ours, theirs, target), target)
+        touched = {key for key in ours if key in base or not is_same_state(ours[key], theirs.get(key))}
+        missing = {entry.dataset for entry in base.values()} - {ours[key].dataset for key in touched}
+        # Both sides may have the same state of a table that has another name in the base. It is not dropped.
+        source = {key: entry for key, entry in ours.items() if key in touched or entry.dataset in missing}
+        sides = Sides(base=base, source=source, target=theirs)
+        self._request.combiner.check_resolvers(sides)
+        return sides
+
+    def _find_bases(self, ours: TableMap, theirs: TableMap, target: CommitRecord) -> TableMap:
+        """Return the bases of the tables that differ between the sides, and of those that both sides removed."""
+        bases: dict[TableKey, TableEntry] = {}
         for key in {*ours, *theirs, *self._former_keys(target)}:
             # Both sides may have renamed the table, and only its state in the base shows that these two are one.
             is_removed = key not in ours and key not in theirs
             if is_removed or not is_same_state(ours.get(key), theirs.get(key)):
-                found = self._find_base(self._source, target, key)
-                if found is not None:
-                    base[key] = found
-        base = self._with_bases_of_renamed(base, target)
-        touched = {key for key in {*ours, *theirs} if key in base or not is_same_state(ours.get(key), theirs.get(key))}
-        missing = {entry.dataset for entry in base.values()} - {ours[key].dataset for key in ours if key in touched}
-        if missing:
-            # Both sides may have the same state of a table that has another name in the base. It is not dropped.
-            touched |= {key for key in ours if ours[key].dataset in missing}
-        sides = Sides(base=base, source={key: ours[key] for key in ours if key in touched}, target=theirs)
-        self._request.combiner.check_resolvers(sides)
-        return sides
+                base = self._find_base(self._source, target, key)
+                if base is not None:
+                    bases[key] = base
+        return bases
 
-    def _with_bases_of_renamed(
-        self, found: dict[TableKey, TableEntry], target: CommitRecord
-    ) -> dict[TableKey, TableEntry]:
+    def _with_bases_of_renamed(self, found: TableMap, target: CommitRecord) -> TableMap:
         """Return the bases, with those of tables that a live branch renamed and changed by the new name."""
         tables_of, config = self._repo_store.commits.tables_of, self._repo_store.config
         sides = self._source, target
@@ -225,8 +220,10 @@ class _BranchMerger:
         # By its old name, such a table would be the one of main, which may be newer than the state that was renamed.
         ours, theirs = (match_tables(config, found, tables_of(side)) for side in sides)
         renamed = {key for key in found if ours.get(key, key) != key or theirs.get(key, key) != key}
-        again = {key: self._find_base(*sides, key, names=(ours.get(key), theirs.get(key))) for key in renamed}
-        return {**found, **{key: entry for key, entry in again.items() if entry is not None}}
+        bases = dict(found)
+        for key in renamed:
+            bases[key] = self._find_base(*sides, key, names=(ours.get(key), theirs.get(key))) or found[key]
+        return bases
 
     def _former_keys(self, target: CommitRecord) -> set[TableKey]:
         """Return the table keys of the merge bases. Both sides may have renamed these tables since."""
@@ -257,7 +254,7 @@ class _BranchMerger:
         like = like or next((base.entry for base in bases if base.entry is not None), None)
         if like is None:
             return None
-        first, *others = self._with_other_names(bases, source, target, key, like)
+        first, *others = self._with_other_names(bases, source, target, key, like) or bases
         entry = first.entry
         for other in others:
             lower = self._find_base(self._record(other), self._record(first), key, like=like)
@@ -267,7 +264,7 @@ class _BranchMerger:
     def _with_other_names(
         self, bases: Sequence[TableBase], source: CommitRecord, target: CommitRecord, key: TableKey, like: TableEntry
     ) -> list[TableBase]:
-        """Return the bases of a table, with the states that it has under another name in common ancestors."""
+        """Return the common ancestors that have a table, under this name or another one, with its state there."""
         found = [base for base in bases if base.entry is not None]
         known = {base.commit.graph_commit_id for base in found}
         commits = [base.commit for base in bases]
@@ -280,7 +277,7 @@ class _BranchMerger:
                 tables = self._repo_store.commits.tables_of(self._repo_store.commits.get(commit.graph_commit_id))
                 other = match_tables(self._repo_store.config, {key: like}, tables).get(key)
                 found += () if other is None else (TableBase(commit=commit, entry=tables[other]),)
-        return found or list(bases)
+        return found
 
     def _record(self, base: TableBase) -> CommitRecord:
         return self._repo_store.commits.get(base.commit.graph_commit_id)
@@ -289,8 +286,10 @@ class _BranchMerger:
         self, key: TableKey, *, base: TableEntry | None, source: TableEntry | None, target: TableEntry | None
     ) -> TableEntry | None:
         """Merge two states of a table into a third one, which is staged and never published."""
-        if source is None or target is None:
-            return source or target
+        if source is None:
+            return target
+        if target is None:
+            return source
         if is_same_state(base, source) or is_same_state(source, target):
             return target
         if base is not None and source.dataset != target.dataset:
@@ -306,10 +305,9 @@ class _BranchMerger:
         # of one ancestor, a value that one side put back would be lost.
         combiner = replace(self._request.combiner, resolution=_NEITHER)
         combined = combiner.stage(MergeSteps(steps=(combiner.plan_table(match),)), {})
-        combined.conflicts.check_none(
-            f"the common base of '{key}', merged from several ancestors,", hint="change one side"
-        )
-        return combined.changes.get(key) or target
+        what = f"the common base of '{key}', merged from several ancestors,"
+        combined.conflicts.check_none(what, hint="change one side")
+        return combined.changes.get(key, target)
 
     def plan(self, head: LogEntry, combination: Combination | None) -> MergePlan:
         """Return the plan of a merge on a head. Without a combination the target is up to date."""

@@ -178,10 +178,12 @@ def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
     shape = step.shape if isinstance(step, MatchedStep) else Shape()
     built: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    has_rows = True
+    wanted = step.wanted
     if isinstance(step, MergeTable):
         built, dropped = tuple(recipe.name for recipe in step.built_indices), step.dropped_indices
-        has_rows = step.target.entry.rows + merged.counts.inserted > merged.counts.deleted
+        # Lance builds no index if there are no rows. It is recorded then.
+        if step.target.entry.rows + merged.counts.inserted <= merged.counts.deleted:
+            built, wanted = (), built
     return TablePlan(
         table=str(step.key),
         action=step.action.value,
@@ -191,10 +193,9 @@ def _plan_of(merged: MergedTable, conflicts: ConflictLog) -> TablePlan:
         added_columns=tuple(column.name for column in shape.added),
         dropped_columns=shape.dropped,
         altered_columns=tuple(change.path for change in shape.altered),
-        # Lance builds no index if there are no rows. It is recorded then.
-        built_indices=built if has_rows else (),
+        built_indices=built,
         dropped_indices=dropped,
-        wanted_indices=step.wanted if has_rows else built,
+        wanted_indices=wanted,
         # A conflict about the whole table is not in the log of its step.
         conflicts=conflicts.by_table.get(str(step.key), 0),
     )

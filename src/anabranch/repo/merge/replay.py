@@ -25,6 +25,7 @@ from anabranch.repo.log.entries import (
     CommitRecord,
     GraphCommit,
     LogEntry,
+    TableEntry,
     TableMap,
     is_same_state,
 )
@@ -135,10 +136,8 @@ def replay(repo_store: RepoStore, request: Replay) -> tuple[LogEntry | None, tup
         # A rebase moves the branch also without new commits.
         if newest is head.head:
             what = f"commit {held[0]}" if len(held) == 1 else f"{len(held)} commits"
-            raise InvalidInputError(
-                f"{what} would change nothing on branch '{head.branch}'",
-                hint="the branch already has the result, so no commit is needed",
-            )
+            hint = "the branch already has the result, so no commit is needed"
+            raise InvalidInputError(f"{what} would change nothing on branch '{head.branch}'", hint=hint)
         if request.inspect is not None:
             request.inspect(newest, repo_store.commits.tables_of(newest))
         repo_store.config.store.sync_all()  # One call for the files of all commits, instead of one call for each file.
@@ -161,8 +160,8 @@ def _make_commits(
     Return the view of the branch with them. A change that it already has is left out.
     """
     made: list[CommitRecord] = []
-    combiner = request.combiner
-    _check_resolvers(view.tables(repo_store.commits), changes, combiner)
+    combiner, tables = request.combiner, view.tables(repo_store.commits)
+    combiner.check_resolvers(*(_sides(change, tables) for change in changes))
     for change in changes:
         tables = view.tables(repo_store.commits)
         released = _find_released(head, change, tables)
@@ -217,11 +216,6 @@ def _sides(change: Change, target: TableMap, keys: Set[TableKey] | None = None) 
     return Sides.of(keys, base=change.before, source=change.after, target=target)
 
 
-def _check_resolvers(tables: TableMap, changes: Sequence[Change], combiner: Combiner) -> None:
-    """Raise InvalidInputError if a resolver is for a table or column that no change and no table has."""
-    combiner.check_resolvers(*(_sides(change, tables) for change in changes))
-
-
 # Without publishing anything
 
 
@@ -272,7 +266,7 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
 
     def steps() -> Iterator[tuple[Change, MergeSteps]]:
         tables, combiner = view.tables(repo_store.commits), request.combiner
-        _check_resolvers(tables, changes, combiner)
+        combiner.check_resolvers(*(_sides(change, tables) for change in changes))
         for number, change in enumerate(changes, start=1):
             planned = combiner.plan(_sides(change, tables))
             yield change, planned
@@ -287,12 +281,20 @@ def _planned(repo_store: RepoStore, request: Replay, head: LogEntry) -> Iterator
 
 def _movable(branch: BranchName, tables: TableMap, before: Changes, after: Changes) -> Changes:
     """Return the tables that are unchanged and only need a pointer to another version in a home of the branch."""
-    unchanged = [key for key in after if is_same_state(tables.get(key), before[key])]
-    # The version is in one of the branch's own homes, so that no data is copied.
-    found = {key: entry for key in unchanged if (entry := after[key]) is None or owns(branch, entry.home)}
-    # The home may belong to another table by now, because tables can be renamed. Two tables must not share a home.
-    homes = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
-    movable = {key for key, entry in found.items() if entry is None or homes[entry.dataset, entry.home] == 1}
+    found: dict[TableKey, TableEntry | None] = {}
+    for key, entry in after.items():
+        # The version is in one of the branch's own homes, so that no data is copied.
+        is_own = entry is None or owns(branch, entry.home)
+        if is_own and is_same_state(tables.get(key), before[key]):
+            found[key] = entry
+    movable = _with_own_homes(found, tables)
     # Merge both names of a renamed table together. Alone, one name is a dropped table, and the other one is a new one.
     merged = with_other_names((key for key in after if key not in movable), before, after)
-    return {key: entry for key, entry in found.items() if key not in merged}
+    return {key: entry for key, entry in movable.items() if key not in merged}
+
+
+def _with_own_homes(found: Changes, tables: TableMap) -> Changes:
+    """Return the changes, without those that give a table the home of another one."""
+    # The home may belong to another table by now, because tables can be renamed. Two tables must not share a home.
+    homes = Counter((entry.dataset, entry.home) for entry in {**tables, **found}.values() if entry is not None)
+    return {key: entry for key, entry in found.items() if entry is None or homes[entry.dataset, entry.home] == 1}

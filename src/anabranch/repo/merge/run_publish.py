@@ -195,12 +195,14 @@ class _Carrier:
             return {key: mine}
         if mine is None or before is None or theirs is None or mine.primary_key != theirs.primary_key:
             return {}
-        # Files can only be staged again in a home of the target. A merge forks one first.
-        appended = self._append_again(before, mine, theirs) if owns(self._target, theirs.home) else None
+        appended = self._append_again(before, mine, theirs)
         return {} if appended is None else {key: appended}
 
     def _append_again(self, before: TableEntry, mine: TableEntry, theirs: TableEntry) -> TableEntry | None:
         """Stage appended data files again on the new version, without reading them. None if that is not possible."""
+        # Files can only be staged again in a home of the target. A merge forks one first.
+        if not owns(self._target, theirs.home):
+            return None
         old, staged, other = map(self._repo_store.config.version_ref, (before, mine, theirs))
         fragments = staging.find_appended(old, staged)
         if fragments is None:

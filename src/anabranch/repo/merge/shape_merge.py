@@ -1,6 +1,6 @@
 """Merge the columns and the key of a table, column by column."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +15,8 @@ from anabranch.repo.merge.shapes import MergedColumn, Shape, TableSide, TableSid
 
 # Returns whether rows that changed since the base have new values in a column of a table.
 IsUsed = Callable[[TableSide, str], bool]
+# The merged columns of a key, None for one that is not in the result.
+_Key = tuple[ColumnTriple | None, ...]
 
 
 def merge_shapes(sides: TableSides, *, decider: SchemaDecider, is_used: IsUsed) -> Shape:
@@ -133,16 +135,15 @@ class _ShapeMerger:
         table, left = (self._target, target) if maker == "source" else (self._source, source)
         wins = maker
         # Replacing a column that the other side has changed or written to would lose these changes without a conflict.
-        if base != left or self._is_used(table, left.name):
+        if self._is_touched(table, base, left):
             texts = _text(base), _text(source), _text(target)
             wins = self._decider.decide(f"the {maker} made another column of it", texts, column=base.name)
         if wins == "target":
             base_name = None if maker == "target" else triple.base
             self._keep(ColumnTriple(base=base_name, source=None, target=triple.target), target)
         else:
-            self._keep(
-                ColumnTriple(base=None, source=triple.source, target=None), source.with_name(name), is_restored=True
-            )
+            restored = ColumnTriple(base=None, source=triple.source, target=None)
+            self._keep(restored, source.with_name(name), is_restored=True)
 
     def _merge_dropped(self, triple: ColumnTriple) -> None:
         """Merge a column that one side dropped and the other side still has."""
@@ -150,9 +151,7 @@ class _ShapeMerger:
         table = self._source if has == "source" else self._target
         base, left = self._field(self._base, triple.base), self._field(table, getattr(triple, has))
         wins = lacks
-        old_key = () if self._base is None else self._base.primary_key
-        is_new_in_key = left.name in table.primary_key and base.name not in old_key
-        if base != left or is_new_in_key or self._is_used(table, left.name):
+        if self._is_touched(table, base, left):
             # The other side has used the column since, and its values would be lost without a conflict.
             texts = _text(base), *((_text(left), None) if has == "source" else (None, _text(left)))
             wins = self._decider.decide(f"the {lacks} dropped it", texts, column=base.name)
@@ -160,6 +159,12 @@ class _ShapeMerger:
             self._keep(triple, left)
         elif wins == has:
             self._keep(ColumnTriple(base=None, source=triple.source, target=None), left, is_restored=True)
+
+    def _is_touched(self, table: TableSide, base: pa.Field, now: pa.Field) -> bool:
+        """Return whether a side changed a column of the base, made it a part of the key, or has new values in it."""
+        old_key = () if self._base is None else self._base.primary_key
+        is_new_in_key = now.name in table.primary_key and base.name not in old_key
+        return base != now or is_new_in_key or self._is_used(table, now.name)
 
     def _keep(self, triple: ColumnTriple, merged: pa.Field, *, is_restored: bool = False) -> None:
         before = None if triple.target is None else self._field(self._target, triple.target)
@@ -175,19 +180,8 @@ class _ShapeMerger:
         losers: dict[ColumnTriple, str] = {}
         while (name := self._find_repeated_name()) is not None:
             named = [column for column in self._columns if column.name == name]
-            source = next((column for column in named if column.triple.source == name), None)
-            target = next((column for column in named if column.triple.target == name), None)
-            won = [losers[column.triple] for column in named if column.triple in losers]
-            # The target wins against a column that lost to the source, so that no column moves back and forth.
-            wins = "target" if "target" in won else next(iter(won), None)
-            undecided = {conflict.column for conflict in self._decider.conflicts} - {None}
-            if wins is None and any(column.triple.base in undecided for column in named):
-                wins = "target"  # The name may be free after the conflict of the column itself is decided.
-            if wins is None:
-                texts = None, self._described(source, "source"), self._described(target, "target")
-                wins = self._decider.decide("two columns would have this name", texts, column=name)
-            winner = source if wins == "source" else target
-            loser = next(column for column in named if column is not winner)
+            wins = self._decide_on_name(name, named, losers)
+            loser = next(column for column in named if getattr(column.triple, wins) != name)
             losers[loser.triple] = wins
             at, other = self._columns.index(loser), getattr(loser.triple, wins)
             renamed = [] if other is None else [replace(loser, field=loser.field.with_name(other))]
@@ -197,42 +191,57 @@ class _ShapeMerger:
         names = [column.name for column in self._columns]
         return next((name for name in names if names.count(name) > 1), None)
 
-    def _described(self, column: MergedColumn | None, side: str) -> str | None:
-        if column is None:
-            return None
-        text = _text(self._field(self._source if side == "source" else self._target, getattr(column.triple, side)))
-        return text if column.triple.base in (None, column.name) else f"{text} (was {column.triple.base})"
+    def _decide_on_name(self, name: str, named: Sequence[MergedColumn], losers: Mapping[ColumnTriple, str]) -> str:
+        """Return the side that wins a name that two columns would have. `losers` are columns that lost one before."""
+        # The target wins against a column that lost to the source, so that no column moves back and forth.
+        if won := {losers[column.triple] for column in named if column.triple in losers}:
+            return "target" if "target" in won else "source"
+        undecided = {conflict.column for conflict in self._decider.conflicts} - {None}
+        if any(column.triple.base in undecided for column in named):
+            return "target"  # The name may be free after the conflict of the column itself is decided.
+        texts = None, self._described(named, "source", self._source), self._described(named, "target", self._target)
+        return self._decider.decide("two columns would have this name", texts, column=name)
+
+    def _described(self, named: Sequence[MergedColumn], side: str, table: TableSide) -> str | None:
+        """Return the column that has its name on a side already, as text."""
+        for column in named:
+            if getattr(column.triple, side) == column.name:
+                text = _text(self._field(table, column.name))
+                return text if column.triple.base in (None, column.name) else f"{text} (was {column.triple.base})"
+        return None
 
     def merge_keys(self) -> None:
         """Merge the primary keys. Key columns are compared by identity, because both sides may have renamed them."""
         source = self._key_of("source", self._source.primary_key)
         target = self._key_of("target", self._target.primary_key)
-        base = target if self._base is None else self._key_of("base", self._base.primary_key)
+        base = None if self._base is None else self._key_of("base", self._base.primary_key)
         # Prefer the common key of both sides to match rows, then that of the base. Without a base, different keys mean
         # different tables.
-        found = [base, source, target] if self._base is not None else []
+        found = [] if base is None else [base, source, target]
         if source == target:
             found = [source, *found]
         self._key_candidates = tuple(key for key in map(self._complete, dict.fromkeys(found)) if key)
+        key = self._choose_key(base, source, target)
+        self._primary_key = tuple(column.name for triple in key for column in self._columns if column.triple == triple)
+
+    def _choose_key(self, base: _Key | None, source: _Key, target: _Key) -> _Key:
+        """Return the key of the result, without columns if one of them was dropped."""
         texts = None, ", ".join(self._source.primary_key), ", ".join(self._target.primary_key)
         if source in (base, target):
-            chosen = target
-        elif target == base and self._base is not None:
-            chosen = source
+            keys = target, source
+        elif target == base:
+            keys = source, target
         else:
             side = self._decider.decide("both sides have keys of their own", texts)
-            chosen = source if side == "source" else target
-        if None in chosen and None not in (other := target if chosen is source else source):
-            chosen = other  # The conflict about the dropped column decides, or is reported.
-        if None in chosen:
-            self._decider.add_conflict("a column of its key was dropped", texts)
-            return
-        self._primary_key = tuple(
-            column.name for triple in chosen for column in self._columns if column.triple == triple
-        )
+            keys = (source, target) if side == "source" else (target, source)
+        # If a column of the chosen key was dropped, the conflict about that column decides, or is reported.
+        for key in keys:
+            if None not in key:
+                return key
+        self._decider.add_conflict("a column of its key was dropped", texts)
+        return ()
 
-    def _key_of(self, side: str, key: Sequence[str]) -> tuple[ColumnTriple | None, ...]:
-        """Return the merged columns of a key, None for one that is not in the result."""
+    def _key_of(self, side: str, key: Sequence[str]) -> _Key:
         known = {getattr(column.triple, side): column.triple for column in self._columns}
         return tuple(known.get(name) for name in key)
 

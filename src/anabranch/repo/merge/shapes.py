@@ -112,21 +112,21 @@ class TableSides:
 def match_columns(sides: TableSides) -> Iterator[ColumnTriple]:
     """Yield the matching columns: those of the target in order, then those only in the base or the source."""
     base, source, target = sides.base, sides.source, sides.target
-    if base is None:
-        ours: dict[str, str] = {}
-        theirs: dict[str, str] = {}
-        new_ours, new_theirs = source.schema.names, target.schema.names
-    else:
+    ours: dict[str, str] = {}
+    theirs: dict[str, str] = {}
+    old_names: list[str] = []
+    new_ours, new_theirs = source.schema.names, target.schema.names
+    if base is not None:
         ours, new_ours = _kept_and_added(source.changed.columns)
         theirs, new_theirs = _kept_and_added(target.changed.columns)
+        old_names = base.schema.names
     base_names = {now: before for before, now in theirs.items()}
     both_added = _match_added(sides, new_ours, new_theirs)
     for name in target.schema.names:
         before = base_names.get(name)
-        yield ColumnTriple(
-            base=before, source=both_added.get(name) if before is None else ours.get(before), target=name
-        )
-    for name in () if base is None else base.schema.names:
+        partner = both_added.get(name) if before is None else ours.get(before)
+        yield ColumnTriple(base=before, source=partner, target=name)
+    for name in old_names:
         if name not in theirs:
             yield ColumnTriple(base=name, source=ours.get(name), target=None)
     for name in new_ours:
@@ -141,6 +141,14 @@ def _match_added(sides: TableSides, ours: Sequence[str], theirs: Sequence[str]) 
     """
     if not ours or not theirs:
         return {}
+    found = _match_by_identity(sides, ours, theirs)
+    for name in theirs:
+        if name not in found and name in ours and name not in found.values():
+            found[name] = name
+    return found
+
+
+def _match_by_identity(sides: TableSides, ours: Sequence[str], theirs: Sequence[str]) -> dict[str, str]:
     source_ids, target_ids = sides.column_ids
     by_id = {column_id: name for name in ours for column_id in source_ids.get(name, ())}
     found: dict[str, str] = {}
@@ -149,9 +157,6 @@ def _match_added(sides: TableSides, ours: Sequence[str], theirs: Sequence[str]) 
         # An identity that names several columns does not decide. The names do then.
         if len(partners) == 1 and partners.isdisjoint(found.values()):
             found[name] = partners.pop()
-    for name in theirs:
-        if name not in found and name in ours and name not in found.values():
-            found[name] = name
     return found
 
 
@@ -177,6 +182,10 @@ class Shape:
     key_candidates: tuple[tuple[ColumnTriple, ...], ...] = ()
     matched_by: tuple[ColumnTriple, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([column.field for column in self.columns])
 
     @property
     def added(self) -> tuple[pa.Field, ...]:
@@ -225,7 +234,7 @@ class Shape:
         Rows that only the target has get the default, as rows do that are appended without the column. Columns in
         `without` have no default in the result.
         """
-        names = [column.name for column in self.columns]
+        names = self.schema.names
         columns = tuple(
             replace(column, triple=replace(column.triple, is_filled=True))
             if column.is_new and column.name not in without and find_default(column.field, columns=names)
@@ -241,20 +250,15 @@ class Shape:
 
     def lenient_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return a schema with nulls allowed in all columns that are not part of the key."""
-        for number, column in enumerate(schema):
-            if not column.nullable and column.name in self.strict_columns:
-                schema = schema.set(number, column.with_nullable(nullable=True))
-        return schema
+        return pa.schema(map(self._lenient_field, schema), metadata=schema.metadata)
 
     def loosened(self) -> "Shape":
         """Return the shape with nulls allowed in every column that is not part of the key."""
-        columns = tuple(
-            replace(column, field=column.field.with_nullable(nullable=True))
-            if column.name in self.strict_columns
-            else column
-            for column in self.columns
-        )
+        columns = tuple(replace(column, field=self._lenient_field(column.field)) for column in self.columns)
         return replace(self, columns=columns)
+
+    def _lenient_field(self, column: pa.Field) -> pa.Field:
+        return column.with_nullable(nullable=column.nullable or column.name in self.strict_columns)
 
 
 # Notes
@@ -294,15 +298,13 @@ def merge_notes(sides: TableSides, columns: Sequence[MergedColumn], decider: Sch
     return MergedNotes(table=of_table, columns=of_columns)
 
 
-def find_misfit(
-    sides: TableSides, columns: Sequence[MergedColumn], notes: MergedNotes
-) -> tuple[MergedColumn, str] | None:
+def find_misfit(sides: TableSides, shape: Shape, notes: MergedNotes) -> tuple[MergedColumn, str] | None:
     """Return the first column whose merged default does not fit the merged column, and the problem.
 
     Only columns that are not in the target as they are in the result are checked.
     """
     defaults = {}
-    for column in columns:
+    for column in shape.columns:
         now = _of_column(sides.target, column.triple.target)
         default = notes.columns.get(column.name, {}).get(DEFAULT, now.get(DEFAULT))
         if default is None:
@@ -311,11 +313,11 @@ def find_misfit(
         is_same = before is not None and (before.type, before.nullable) == (column.field.type, column.field.nullable)
         if not is_same or default != now.get(DEFAULT):
             defaults[column.name] = default
-    wrong = find_wrong_default(pa.schema([column.field for column in columns]), defaults)
+    wrong = find_wrong_default(shape.schema, defaults)
     if wrong is None:
         return None
     name, err = wrong
-    return next(column for column in columns if column.name == name), err.problem
+    return next(column for column in shape.columns if column.name == name), err.problem
 
 
 def defaults_of(sides: TableSides, column: MergedColumn) -> SideTexts:

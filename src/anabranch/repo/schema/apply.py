@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -46,8 +46,8 @@ from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
 from anabranch.repo.write import table_changes
 from anabranch.repo.write.staged_table import StagedTable, check_unique
-from anabranch.repo.write.write_set import Change
 
+_Kind = TypeVar("_Kind", bound=Step)
 _MAX_ATTEMPTS = 20
 _DEFAULT_HINT = "write it in SQL; text in single quotes, such as default: \"'new'\""
 
@@ -148,7 +148,7 @@ def _apply_once(
                 + "; ".join(f"{step.symbol} {step}" for step in plan.destructive),
                 hint="pass `allow_destructive=True` to apply them; older commits keep the data",
             )
-        _check_defaults(table for table in desired.tables if str(table.key) in plan.tables)
+        _check_defaults(desired, plan)
         # Checked by reading only: staging would write data files.
         if dry_run:
             for key in plan.tables:
@@ -162,8 +162,10 @@ def _concerns(desired: SchemaState, key: TableKey) -> bool:
     return key.bucket in desired.buckets or any(table.was == key for table in desired.tables)
 
 
-def _check_defaults(tables: Iterable[TableSchema]) -> None:
-    for table in tables:
+def _check_defaults(desired: SchemaState, plan: SchemaPlan) -> None:
+    for table in desired.tables:
+        if str(table.key) not in plan.tables:
+            continue
         defaults = {column.name: column.default for column in table.columns if column.default is not None}
         wrong = staging.find_wrong_default(checkable(table.columns), defaults)
         if wrong is not None:
@@ -179,10 +181,10 @@ def _check_defaults(tables: Iterable[TableSchema]) -> None:
 def _check_table(steps: list[Step], tables: Mapping[str, Table], current: Mapping[TableKey, CurrentTable]) -> None:
     """Raise SchemaMismatchError if the existing rows do not allow a step."""
     # Nothing is staged yet, so the rows are in the table with the old name.
-    key = next((step.was for step in steps if isinstance(step, RenameTable)), steps[0].table)
-    if key not in current or any(isinstance(step, CreateTable) for step in steps):
+    key = next((rename.was for rename in _of_kind(RenameTable, steps)), steps[0].table)
+    if key not in current:
         return
-    table, names = tables[str(key)], {step.column: step.was for step in steps if isinstance(step, RenameColumn)}
+    table = tables[str(key)]
     for step in steps:
         match step:
             case ChangeColumn(what="nullable", after=Column(nullable=False)):
@@ -196,10 +198,7 @@ def _check_table(steps: list[Step], tables: Mapping[str, Table], current: Mappin
                     hint="add a default, or make the column nullable",
                 )
             case ChangePrimaryKey():
-                key_columns = [names.get(name, name) for name in step.after]
-                # A column that does not exist yet has no values to check. Staging checks the key again.
-                if all(current[key].schema.find_column(name) for name in key_columns):
-                    check_unique(table.version_ref, key_columns)
+                _check_new_key(step, steps, table, current[key].schema)
 
 
 def _check_no_nulls(step: ChangeColumn, table: Table) -> None:
@@ -224,53 +223,66 @@ def _check_values(step: ChangeColumn, table: Table) -> None:
             ) from None
 
 
+def _check_new_key(step: ChangePrimaryKey, steps: list[Step], table: Table, schema: TableSchema) -> None:
+    renamed = {rename.column: rename.was for rename in _of_kind(RenameColumn, steps)}
+    columns = [renamed.get(name, name) for name in step.after]
+    # A column that does not exist yet has no values to check. Staging checks the key again.
+    if all(schema.find_column(name) for name in columns):
+        check_unique(table.version_ref, columns)
+
+
 # Staging
 
 
 def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
-    # First, because a changed or created table may take the name of one that goes.
+    changed: dict[TableKey, list[Step]] = defaultdict(list)
+    created: dict[TableKey, TableSchema] = {}
     for step in plan.steps:
         match step:
+            # At once, because a changed or created table may take the name of one that goes.
             case DropTable():
                 tx.drop_table(str(step.table))
             case RenameTable():
                 tx.rename_table(str(step.was), str(step.table))
-    created = {step.table for step in plan.steps if isinstance(step, CreateTable)}
-    changes: dict[TableKey, Change] = {}
-    for table in desired.tables:
-        steps = [step for step in plan.of_table(str(table.key)) if not isinstance(step, RenameTable)]
-        if steps and table.key not in created:
-            changes[table.key] = partial(_change_table, table=table, steps=steps)
+            case CreateTable():
+                created[step.table] = step.schema
+            case _:
+                changed[step.table].append(step)
+    schemas = desired.by_key
+    changes = {key: partial(_change_table, table=schemas[key], steps=steps) for key, steps in changed.items()}
     table_writes(tx).change_tables(changes)
     # Create new tables last: if a step fails, no empty dataset is left behind.
-    new = {
-        table.key: (_schema_with_notes(table), table.primary_key) for table in desired.tables if table.key in created
-    }
+    new = {key: (_schema_with_notes(table), table.primary_key) for key, table in created.items()}
     table_writes(tx).create_tables(new)
 
 
 def _change_table(staged: StagedTable, *, table: TableSchema, steps: list[Step]) -> StagedTable:
     """Return a table with all steps of its plan staged."""
-    new_key = next((step for step in steps if isinstance(step, ChangePrimaryKey)), None)
+    new_key = next(iter(_of_kind(ChangePrimaryKey, steps)), None)
     if new_key is not None:
         # Columns of a primary key cannot be changed or dropped.
         staged = table_changes.set_primary_key(staged, ())
     built = {index.chosen_name for index in built_indices(staged.version_ref)}
-    for step in steps:
+    for drop in _of_kind(DropIndex, steps):
         # An index that was declared for an empty table was never built, and exists as a note only.
-        if isinstance(step, DropIndex) and step.index.chosen_name in built:
-            staged = table_changes.drop_index(staged, step.index.chosen_name)
+        if drop.index.chosen_name in built:
+            staged = table_changes.drop_index(staged, drop.index.chosen_name)
     changes = _column_changes(steps)
     if changes:
         staged = table_changes.alter_columns(staged, changes)
     # After the renames: a new column may take the name that a renamed one had.
-    staged = _add_columns(staged, [step.column for step in steps if isinstance(step, AddColumn)])
+    new = [step.column for step in _of_kind(AddColumn, steps)]
+    staged = _add_computed_columns(_add_empty_columns(staged, new), new)
     if new_key is not None:
         staged = table_changes.set_primary_key(staged, new_key.after)
-    staged = table_changes.drop_columns(staged, [step.column.name for step in steps if isinstance(step, DropColumn)])
+    staged = table_changes.drop_columns(staged, [step.column.name for step in _of_kind(DropColumn, steps)])
     # Last, because notes are set by the new names of the columns, and new columns need them too.
     staged = table_changes.annotate(staged, {DESCRIPTION: table.description}, columns=notes_of_columns(table))
     return _build_indices(staged, steps)
+
+
+def _of_kind(kind: type[_Kind], steps: Iterable[Step]) -> list[_Kind]:
+    return [step for step in steps if isinstance(step, kind)]
 
 
 def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
@@ -287,50 +299,49 @@ def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
     return [ColumnChange(path=name, **change) for name, change in changes.items()]
 
 
-def _add_columns(staged: StagedTable, new: list[Column]) -> StagedTable:
-    """Add columns and fill them with their defaults. A default may use another new column, which is added first."""
+def _add_empty_columns(staged: StagedTable, new: list[Column]) -> StagedTable:
+    """Add the columns without a default."""
     empty = [column for column in new if column.default is None]
-    if empty:
-        # Added with nulls. `_shape_columns` makes them not null, which is refused if the table has rows.
-        schema = pa.schema([column.arrow.with_nullable(True) for column in empty])  # noqa: FBT003
-        staged = _shape_columns(table_changes.add_columns(staged, schema), empty)
-    pending = [column for column in new if column.default is not None]
+    if not empty:
+        return staged
+    # Added with nulls. `_shape_columns` makes them not null, which is refused if the table has rows.
+    schema = pa.schema([column.arrow.with_nullable(True) for column in empty])  # noqa: FBT003
+    return _shape_columns(table_changes.add_columns(staged, schema), empty)
+
+
+def _add_computed_columns(staged: StagedTable, new: list[Column]) -> StagedTable:
+    """Add the columns with a default. A default may use another new column, which is added first."""
+    pending = {
+        column.name: staging.default_expression(column.default, column.arrow.type)
+        for column in new
+        if column.default is not None
+    }
     while pending:
-        expressions = {
-            column.name: staging.default_expression(column.default or "", column.arrow.type) for column in pending
-        }
         # If none can be computed, adding them raises the reason.
-        ready = staging.find_computable(staged.version_ref, expressions) or expressions
+        ready = staging.find_computable(staged.version_ref, pending) or pending
         staged = table_changes.add_columns(staged, ready)
-        staged = _shape_columns(staged, [column for column in pending if column.name in ready])
-        pending = [column for column in pending if column.name not in ready]
+        staged = _shape_columns(staged, [column for column in new if column.name in ready])
+        pending = {name: expression for name, expression in pending.items() if name not in ready}
     return staged
 
 
 def _shape_columns(staged: StagedTable, new: Iterable[Column]) -> StagedTable:
     """Set the types and the nullability of new columns."""
-    found = staged.version_ref.schema
-    changes = [
-        ColumnChange(
-            path=column.name,
-            type=column.arrow.type if found.field(column.name).type != column.arrow.type else None,
-            nullable=False if not column.nullable else None,
-        )
-        for column in new
-    ]
-    needed = [change for change in changes if change.type is not None or change.nullable is not None]
-    return table_changes.alter_columns(staged, needed) if needed else staged
+    found, changes = staged.version_ref.schema, []
+    for column in new:
+        kind = column.arrow.type if found.field(column.name).type != column.arrow.type else None
+        if kind is not None or not column.nullable:
+            changes.append(ColumnChange(path=column.name, type=kind, nullable=None if column.nullable else False))
+    return table_changes.alter_columns(staged, changes) if changes else staged
 
 
 def _build_indices(staged: StagedTable, steps: Iterable[Step]) -> StagedTable:
     if not staged.version_ref.count_rows():
         return staged  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
-    for step in steps:
-        if isinstance(step, CreateIndex):
-            index = step.index
-            staged = table_changes.index_column(
-                staged, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
-            )
+    for index in (create.index for create in _of_kind(CreateIndex, steps)):
+        staged = table_changes.index_column(
+            staged, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
+        )
     return staged
 
 

@@ -245,19 +245,22 @@ def _read_index(node: Node, columns: tuple[Column, ...]) -> Index:
         node.fail("the index has no column", hint="add one, such as 'column: id'")
     column = _known_column(found["column"], columns)
     kind = found["type"].checked(IndexKind.parse) if "type" in found else IndexKind.BTREE
-    metric = found["metric"].text().lower() if "metric" in found else None
-    if metric is not None and (not kind.is_vector or metric not in METRICS):
-        problem = f"an index of type {kind.value} has no metric {metric!r}"
-        found["metric"].fail(problem, hint=f"use {', '.join(METRICS)}")
     index = Index(
         column=column.name,
         kind=kind,
         name=found["name"].text() if "name" in found else None,
-        metric=metric,
+        metric=_read_metric(found["metric"], kind) if "metric" in found else None,
         **{name: found[name].number() for name in ("num_partitions", "num_sub_vectors") if name in found},
     )
     node.checked(lambda _: check_index(index, column), "")
     return index
+
+
+def _read_metric(node: Node, kind: IndexKind) -> str:
+    metric = node.text().lower()
+    if not kind.is_vector or metric not in METRICS:
+        node.fail(f"an index of type {kind.value} has no metric {metric!r}", hint=f"use {', '.join(METRICS)}")
+    return metric
 
 
 def _known_column(node: Node, columns: tuple[Column, ...]) -> Column:
@@ -331,8 +334,7 @@ def _read_mapping(node: Any, numbers: Iterator[int], *, path: str, depth: int) -
         # It would be read as a table or column with the name '<<'.
         if key.tag == "tag:yaml.org,2002:merge":
             here.fail("the merge key '<<' is not supported", hint="write the entries out")
-        # PyYAML keeps the last of two equal names without an error. The plan would then drop what only the first one
-        # declares.
+        # PyYAML silently keeps the last of two equal names. The plan would then drop what only the first declares.
         if key.value in found:
             here.fail(f"{key.value!r} is given twice", hint="keep one of them")
         # Use the line of the name: a long value may start on a later line.

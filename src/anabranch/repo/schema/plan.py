@@ -3,7 +3,7 @@
 Each step has a text, a dict for JSON, and whether it may lose data.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any, ClassVar, Literal, TypeVar
@@ -240,7 +240,7 @@ def plan_schema(desired: SchemaState, current: Mapping[TableKey, CurrentTable]) 
     """
     origins = _find_origins({table.key: table.was for table in desired.tables}, current)
     kept = {*desired.by_key, *origins.values()}
-    dropped = [key for key in current if key.bucket in desired.buckets and key not in kept]
+    dropped = [key for key in current.keys() - kept if key.bucket in desired.buckets]
     # Drops and renames come first: they free names that the steps after them may use.
     steps: list[Step] = [DropTable(table=key, rows=current[key].rows) for key in sorted(dropped)]
     steps += [RenameTable(table=new, was=old) for new, old in origins.items() if new != old]
@@ -252,7 +252,7 @@ def plan_schema(desired: SchemaState, current: Mapping[TableKey, CurrentTable]) 
     return tuple(steps)
 
 
-def _find_origins(wanted: Mapping[_Name, _Name | None], current: Container[_Name]) -> dict[_Name, _Name]:
+def _find_origins(wanted: Mapping[_Name, _Name | None], current: Collection[_Name]) -> dict[_Name, _Name]:
     """Return the current name of each wanted table or column that exists. `wanted` has the earlier names.
 
     The renamed ones come first, in an order that frees names first. If the new name of a rename already exists, the
@@ -260,31 +260,23 @@ def _find_origins(wanted: Mapping[_Name, _Name | None], current: Container[_Name
     and a cycle of names is not renamed at all.
     """
     found: dict[_Name, _Name] = {}
-    has_grown = True
+    # The names in use after the renames that were found so far.
+    taken, size = set(current), -1
     # A rename may free the name that another one needs, so repeat until nothing is added.
-    while has_grown:
-        has_grown = False
+    while size < len(found):
+        size = len(found)
         for new, old in wanted.items():
-            is_free = new not in current or new in found.values()
-            if old is not None and new not in found and old in current and is_free:
+            if old is not None and old in current and new not in taken:
                 found[new] = old
-                has_grown = True
+                taken = taken - {old} | {new}
     # A table or column that is renamed away leaves its name to a new one.
-    moved = set(found.values())
-    return found | {name: name for name in wanted if name not in found and name in current and name not in moved}
+    return found | {name: name for name in wanted if name in taken and name not in found}
 
 
 def _plan_table(table: TableSchema, found: CurrentTable) -> list[Step]:
     before = {column.name: column for column in found.schema.columns}
     origins = _find_origins({column.name: column.was for column in table.columns}, before)
-    steps: list[Step] = [
-        RenameColumn(table=table.key, column=new, was=old) for new, old in origins.items() if new != old
-    ]
-    for column in table.columns:
-        if column.name in origins:
-            steps += _plan_column(table, before[origins[column.name]], column)
-        else:
-            steps.append(AddColumn(table=table.key, column=column))
+    steps = list(_plan_columns(table, before, origins))
     kept = {old: new for new, old in origins.items()}
     # If key columns are renamed, the key stays the same.
     key = tuple(kept.get(name, name) for name in found.schema.primary_key)
@@ -292,11 +284,22 @@ def _plan_table(table: TableSchema, found: CurrentTable) -> list[Step]:
     if key != table.primary_key:
         steps.append(ChangePrimaryKey(table=table.key, before=key, after=table.primary_key))
     steps += [DropColumn(table=table.key, column=column) for name, column in before.items() if name not in kept]
-    retyped = {step.after.name for step in steps if isinstance(step, ChangeColumn) and step.what == "type"}
-    steps += _plan_indices(table, found, kept, retyped=retyped)
+    steps += _plan_indices(table, found, kept, steps)
     if table.description != found.schema.description:
         steps.append(ChangeDescription(table=table.key, before=found.schema.description, after=table.description))
     return steps
+
+
+def _plan_columns(table: TableSchema, before: Mapping[str, Column], origins: Mapping[str, str]) -> Iterator[Step]:
+    """Plan the columns to rename, change and add."""
+    for new, old in origins.items():
+        if new != old:
+            yield RenameColumn(table=table.key, column=new, was=old)
+    for column in table.columns:
+        if column.name in origins:
+            yield from _plan_column(table, before[origins[column.name]], column)
+        else:
+            yield AddColumn(table=table.key, column=column)
 
 
 def _plan_column(table: TableSchema, before: Column, after: Column) -> Iterator[Step]:
@@ -314,8 +317,8 @@ def _plan_column(table: TableSchema, before: Column, after: Column) -> Iterator[
             yield ChangeColumn(table=table.key, before=before, after=after, what=what)
 
 
-def _plan_indices(table: TableSchema, found: CurrentTable, kept: Mapping[str, str], *, retyped: set[str]) -> list[Step]:
-    """Plan the indices. They follow renamed columns, and are dropped with their columns."""
+def _plan_indices(table: TableSchema, found: CurrentTable, kept: dict[str, str], steps: list[Step]) -> list[Step]:
+    """Plan the indices, after the steps of the columns. They follow renamed columns, and are dropped with theirs."""
     existing = [
         replace(index, column=kept[index.column], name=index.chosen_name)
         for index in found.schema.indices
@@ -323,34 +326,40 @@ def _plan_indices(table: TableSchema, found: CurrentTable, kept: Mapping[str, st
     ]
     matched = _match_indices(table.indices, existing)
     kept_names = {same.chosen_name for same in matched.values()}
-    taken = kept_names | {index.name for index in table.indices if index.name is not None}
-    created: list[Step] = []
+    dropped = [DropIndex(table=table.key, index=index) for index in existing if index.chosen_name not in kept_names]
+    retyped = {step.after.name for step in steps if isinstance(step, ChangeColumn) and step.what == "type"}
+    return [*dropped, *_plan_built_indices(table, found, matched, retyped)]
+
+
+def _plan_built_indices(
+    table: TableSchema, found: CurrentTable, matched: Mapping[str, Index], retyped: Container[str]
+) -> Iterator[Step]:
+    """Plan the indices to create, and the existing ones to build again."""
+    taken = {index.name for index in (*matched.values(), *table.indices)}
     for index in table.indices:
         same = matched.get(index.chosen_name)
         if same is None:
-            created.append(CreateIndex(table=table.key, index=index if index.name else _with_unused_name(index, taken)))
+            yield CreateIndex(table=table.key, index=index if index.name else _with_unused_name(index, taken))
         # A new type needs a new index. Without rows, Lance cannot build an index.
         elif found.rows and (index.column in retyped or same.chosen_name in found.unbuilt):
-            created.append(BuildIndex(table=table.key, index=replace(index, name=same.name)))
-    dropped = [index for index in existing if index.chosen_name not in kept_names]
-    return [*(DropIndex(table=table.key, index=index) for index in dropped), *created]
+            yield BuildIndex(table=table.key, index=replace(index, name=same.name))
 
 
 def _match_indices(desired: Sequence[Index], existing: Sequence[Index]) -> dict[str, Index]:
     """Return the existing index for each desired one. An index whose name another desired index has does not match."""
     # An index whose name is declared is kept for that declaration, even if another one would match.
-    reserved = {index.name for index in desired if index.name is not None}
+    reserved = {index.name for index in desired}
     free = {index.chosen_name: index for index in existing}
     found: dict[str, Index] = {}
     for index in desired:
-        fits = (n for n, other in free.items() if satisfies(other, index) and (n == index.name or n not in reserved))
-        name = next(fits, None)
+        others = reserved - {index.name}
+        name = next((name for name, other in free.items() if name not in others and satisfies(other, index)), None)
         if name is not None:
             found[index.chosen_name] = free.pop(name)
     return found
 
 
-def _with_unused_name(index: Index, taken: Container[str]) -> Index:
+def _with_unused_name(index: Index, taken: Container[str | None]) -> Index:
     """Return an index with an unused name: an index that followed a renamed column may have the default name."""
     if index.chosen_name not in taken:
         return index

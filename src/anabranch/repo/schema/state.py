@@ -1,7 +1,7 @@
 """A schema as a value: tables with columns, keys, indices and notes. Read it from a snapshot or a transaction."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ _SETTINGS = ("name", "metric", "num_partitions", "num_sub_vectors")
 _LISTS, _TEXT = ("list<", "large_list<"), ("string", "large_string")
 _VECTORS = (("vector(", "fixed_size_list<"), "vectors, such as vector(128)")
 _NEEDS = {
+    **{kind: _VECTORS for kind in IndexKind if kind.is_vector},
     IndexKind.LABEL_LIST: (_LISTS, "lists"),
     IndexKind.NGRAM: (_TEXT, "text"),
     IndexKind.INVERTED: ((*_TEXT, *(lists + text for lists in _LISTS for text in _TEXT)), "text, or lists of text"),
@@ -105,7 +106,7 @@ def check_index(index: Index, column: Column) -> None:
     Without rows it is not built yet, so Lance would not report it.
     """
     kind = index.kind
-    prefixes, needed = _VECTORS if kind.is_vector else _NEEDS.get(kind, (("",), ""))
+    prefixes, needed = _NEEDS.get(kind, (("",), ""))
     # The storage of an extension type is not known here, so Lance decides when it builds the index.
     if not column.type.startswith((*prefixes, "extension<")):
         raise InvalidInputError(
@@ -222,12 +223,14 @@ def _table_document(table: TableSchema) -> dict[str, Any]:
         found["primary_key"] = list(table.primary_key)
     found["columns"] = {column.name: _column_document(column) for column in table.columns}
     if table.indices:
-        # A name is left out if it is the default, so that the document does not depend on whether it was given.
-        indices = [
-            replace(index, name=None) if index.name == f"{index.column}_idx" else index for index in table.indices
-        ]
-        found["indices"] = [{"column": each.column, "type": each.kind.value, **each.given} for each in indices]
+        found["indices"] = [_index_document(index) for index in table.indices]
     return found
+
+
+def _index_document(index: Index) -> dict[str, Any]:
+    # A name is left out if it is the default, so that the document does not depend on whether it was given.
+    shown = replace(index, name=None) if index.name == f"{index.column}_idx" else index
+    return {"column": index.column, "type": index.kind.value, **shown.given}
 
 
 def _column_document(column: Column) -> str | dict[str, Any]:
@@ -313,10 +316,7 @@ def _read_table(table: Table) -> CurrentTable:
     arrow, rows = table.schema, table.count_rows()
     built = built_indices(table.version_ref)
     declared = [index for field in arrow for index in _read_declared_indices(field)]
-    unbuilt = [index_spec for index_spec in declared if not any(_is_built_as(index_spec, index) for index in built)]
-    # Ignore a declared index if another index has its name.
-    taken = {index.chosen_name for index in built}
-    pending = [index_spec for index_spec in unbuilt if index_spec.chosen_name not in taken]
+    pending = _find_unbuilt(declared, built)
     indices = [*(_with_settings(index, declared) for index in built), *pending]
     return CurrentTable(
         schema=TableSchema(
@@ -330,6 +330,13 @@ def _read_table(table: Table) -> CurrentTable:
         # Lance cannot build an index without rows, so nothing is missing then.
         unbuilt=frozenset(index.chosen_name for index in pending) if rows else frozenset(),
     )
+
+
+def _find_unbuilt(declared: Iterable[Index], built: Sequence[Index]) -> list[Index]:
+    """Return the declared indices that do not exist. One is ignored if another index has its name."""
+    taken = {index.chosen_name for index in built}
+    free = [index_spec for index_spec in declared if index_spec.chosen_name not in taken]
+    return [index_spec for index_spec in free if not any(_is_built_as(index_spec, index) for index in built)]
 
 
 def _is_built_as(index_spec: Index, built: Index) -> bool:

@@ -84,9 +84,7 @@ def _rename(repo_store: RepoStore, head: LogEntry, new: BranchName) -> LogEntry:
     )
     first = replace(first, branch=new, number=1)
     entry = repo_store.heads.create(
-        new,
-        lambda tombstone: put_after(tombstone, first),
-        verify=lambda entry: _end_old_name(repo_store, head, entry),
+        new, lambda tombstone: put_after(tombstone, first), verify=lambda entry: _end_old_name(repo_store, head, entry)
     )
     if entry is None:
         raise BranchExistsError(f"branch '{new}' already exists", hint=_hint_for_taken(repo_store, head, new))

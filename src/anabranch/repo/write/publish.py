@@ -43,12 +43,10 @@ from anabranch.storage import PreparedObject, in_parallel
 # Given the head that another writer put first, return the same change on top of it, or raise.
 Rebase = Callable[[LogEntry], Changes]
 
-# Each failed attempt means a commit of another writer, so some writer always makes progress. The limit only prevents an
-# endless loop.
+# Each failed attempt means that another writer made progress. The limit only prevents an endless loop.
 _MAX_ATTEMPTS = 1000
 
-# Changes that are published sooner need no check. By default, native cleanup keeps files that were written in the last
-# days.
+# Changes that are published sooner need no check. By default, native cleanup keeps files of the last days.
 _YOUNG_MICROSECONDS = 5 * 60 * 1_000_000
 
 
@@ -94,11 +92,11 @@ def publish(
     pending = {key: entry for key, entry in published.changes.items() if key not in linked | spec.created}
     # The branch may have moved before the tables were linked.
     with suppress(AnabranchError):
-        newest = repo_store.heads.find(branch) if linked else None
-        if newest is not None and newest.number != published.entry.number:
+        if linked and repo_store.heads.find(branch) != published.entry:
             pending |= find_newer(repo_store, branch, {key: published.changes[key] for key in linked})
-    found = settle_published(repo_store, branch, pending) if pending else ()
-    return replace(published, external_writes=found) if found else published
+    if not pending:
+        return published
+    return replace(published, external_writes=settle_published(repo_store, branch, pending))
 
 
 @dataclass(slots=True)
@@ -148,7 +146,7 @@ def prepare_settlement(
     staged = [(key, entry) for key, entry in written.items() if key not in created]
     prepare = partial(_try_to_prepare, config, settles=head.state.run is None)
     found = in_parallel(prepare, staged, at_a_time=config.tables_at_a_time)
-    prepared = [one for one in found if one is not None]
+    prepared = list(filter(None, found))
     manifests = tuple((key, one, manifest) for key, one, manifest in prepared if manifest is not None)
     if len(prepared) < len(staged):
         # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
@@ -221,18 +219,16 @@ class Attempt:
         if self.settlement.manifests:
             self.settlement.discard()
             self.settlement = Settlement()
-        has_moved = head.number != self.expected.number
-        if has_moved and head.state.created_as != self.expected.state.created_as:
+        if head.state.created_as != self.expected.state.created_as:
             raise BranchNotFoundError(
                 f"branch '{head.branch}' was deleted and created again at the same time", hint="begin on the new branch"
             )
-        # Before the rebase: the new head may be this same change, put by another process, and would conflict with
-        # itself.
+        # Before the rebase: another process may have put this same change, which would conflict with itself.
         if self.spec.once is not None:
             self.earlier = self.repo_store.find_once(self.spec.once, head)
             if self.earlier is not None:
                 return None
-        if has_moved:
+        if head.number != self.expected.number:
             self.changes = self.rebase(head)
         if self.spec.guard is None and head.state.is_protected:
             refuse_protected(head)
@@ -240,8 +236,8 @@ class Attempt:
             refuse_ended(head)
         entry = self._store_commit(head)
         # Check as late as possible: the decision may have taken long, and files of expired work may be collected.
-        if self.repo_store.lease is not None:
-            self.repo_store.lease.check()
+        assert self.repo_store.lease is not None  # noqa: S101 - `put` holds one
+        self.repo_store.lease.check()
         return entry
 
     def _store_commit(self, head: LogEntry) -> LogEntry:

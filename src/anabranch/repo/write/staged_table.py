@@ -270,9 +270,8 @@ def with_wanted_indices(staged_table: StagedTable) -> StagedTable:
     return staged_table.then(Step("index", staged, staging.build_wanted, added=0))
 
 
-def replayed(staged_table: StagedTable, theirs: TableEntry, theirs_version_ref: VersionRef) -> StagedTable:
+def replayed(staged_table: StagedTable, theirs: TableEntry, version_ref: VersionRef) -> StagedTable:
     """Return the table with the same steps on top of the version that another writer published."""
-    version_ref = theirs_version_ref
     rows: int | None = theirs.rows
     for step in staged_table.steps:
         if step.again is None:

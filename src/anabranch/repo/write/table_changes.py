@@ -16,14 +16,7 @@ import pyarrow as pa
 from anabranch.errors import InvalidExpressionError, InvalidInputError, TableExistsError
 from anabranch.format import staging
 from anabranch.format.arguments import checked_number, require_names
-from anabranch.format.staging import (
-    DEFAULT,
-    ColumnChange,
-    IndexKind,
-    Notes,
-    VectorOptions,
-    VersionRef,
-)
+from anabranch.format.staging import DEFAULT, ColumnChange, IndexKind, Notes, VectorOptions, VersionRef
 from anabranch.ids import TableKey
 from anabranch.repo.write.homes import check_primary_key
 from anabranch.repo.write.staged_table import StagedTable, Step, check_unique
@@ -298,8 +291,7 @@ def require_where(where: str | None, what: str) -> str:
     """Refuse a change of rows without a predicate, because it is usually a mistake."""
     if where is None:
         raise InvalidExpressionError(
-            f"the {what} has no predicate",
-            hint=f"pass `where=...`, or `where='true'` to {what} all rows",
+            f"the {what} has no predicate", hint=f"pass `where=...`, or `where='true'` to {what} all rows"
         )
     return where
 

@@ -86,9 +86,7 @@ class WriteSet:
 
     def has(self, key: TableKey) -> bool:
         # None is a value here: it means a table that was dropped.
-        missing = object()
-        staged_table = self._changed.get(key, missing)
-        return staged_table is not None if staged_table is not missing else key in self._tables
+        return self._changed[key] is not None if key in self._changed else key in self._tables
 
     def table_keys(self) -> set[TableKey]:
         # Copies of the keys: another thread may change the set during the loop.
@@ -123,8 +121,7 @@ class WriteSet:
 
     def read(self, key: TableKey, data: Any) -> pa.Table | pa.RecordBatchReader:
         """Return rows in memory as a table, so that they can be checked before they are written, others as a stream."""
-        # Only data that may be larger than the memory stays a stream. Rows in memory can be checked before anything is
-        # written.
+        # Only data that may be larger than the memory stays a stream.
         streams = isinstance(data, pa.RecordBatchReader | pads.Dataset | pads.Scanner)
         reader = as_reader(data, self.schema_for(key, data))
         return reader if streams else reader.read_all()
@@ -272,18 +269,15 @@ class WriteSet:
         self, theirs: TableEntry | None, key: TableKey, staged_table: StagedTable | None, origin: TableEntry | None
     ) -> StagedTable:
         """Return a changed table on top of the state that another commit gave its origin."""
+        hint = "run the transaction again on the new state"
         is_new_here = origin is None or staged_table is None or staged_table.origin is None
         if theirs is None or staged_table is None or is_new_here or theirs.primary_key != staged_table.primary_key:
             raise WriteConflictError(
-                f"table '{key}' was created, dropped or replaced by another commit at the same time",
-                hint="run the transaction again on the new state",
+                f"table '{key}' was created, dropped or replaced by another commit at the same time", hint=hint
             )
         # After a reset or a pull the table is in a home of another branch, where this branch must not write.
         if not owns(self.head.home_branch, theirs.home):
-            raise WriteConflictError(
-                f"table '{key}' was reset by another commit at the same time",
-                hint="run the transaction again on the new state",
-            )
+            raise WriteConflictError(f"table '{key}' was reset by another commit at the same time", hint=hint)
         return replayed(
             staged_table, theirs, VersionRef(home=self._repo_store.config.home_of(theirs), version=theirs.version)
         )
@@ -337,8 +331,7 @@ class WriterQueue:
         deadline = time.monotonic() + self.patience_seconds
         with self._changed:
             while self._turns.get(key) not in {None, writer}:
-                # Continue without a turn, and publishing decides. Waiting here could make two threads wait for each
-                # other.
+                # Continue without a turn, and publishing decides. Otherwise two threads could wait for each other.
                 if self._must_not_wait(key):
                     return
                 # The holder may be open for hours, for example in a notebook. This writer takes its turn, so that the

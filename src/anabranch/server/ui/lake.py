@@ -72,9 +72,8 @@ class Lake:
         self, name: str, *, source: str, mode: str, description: str, expires_in: timedelta | None
     ) -> str:
         """Create a branch and return its name in the repository."""
-        return self.repository.branch_create(
-            name, source, mode=mode, description=description, expires_in=expires_in
-        ).name
+        made = self.repository.branch_create(name, source, mode=mode, description=description, expires_in=expires_in)
+        return made.name
 
     def delete_branch(self, name: str) -> None:
         self.repository.branch_delete(name)

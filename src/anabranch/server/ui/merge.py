@@ -13,6 +13,7 @@ from typing import Any
 from anabranch.errors import AnabranchError, InvalidInputError, WriteConflictError
 from anabranch.ids import MAIN, BranchName
 from anabranch.json_values import json_value
+from anabranch.repo.merge.conflict_types import Conflict
 from anabranch.repo.merge.plan import MergePlan, TablePlan
 from anabranch.server.envelope import status_of
 from anabranch.server.ui.lake import RefChoices
@@ -181,7 +182,7 @@ def _view(visit: Visit, draft: Draft) -> MergeView:
         is_squash=visit.field("squash") == "1",
         is_only_open=visit.field("only_open") == "1",
     )
-    return _with_conflicts(visit, view, plan, state)
+    return _with_conflicts(visit, view, plan, state) if plan.conflict_count or draft.is_decided else view
 
 
 def _list_kept(visit: Visit, draft: Draft) -> list[dict[str, Any]]:
@@ -204,9 +205,8 @@ def _checks_of(visit: Visit) -> list[str]:
 def _limited(visit: Visit, name: str, most: int) -> str:
     text = visit.field(name)
     if len(text) > most:
-        raise InvalidInputError(
-            f"the {name} has {len(text):,} characters, at most {most:,} are allowed", hint="shorten it"
-        )
+        problem = f"the {name} has {len(text):,} characters, at most {most:,} are allowed"
+        raise InvalidInputError(problem, hint="shorten it")
     return text
 
 
@@ -223,19 +223,13 @@ def clear_decisions(visit: Visit) -> Redirect:
 
 def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple[str, ...]) -> MergeView:
     draft = view.draft
-    if not plan.conflict_count and not draft.is_decided:
-        return view
     everything, total = visit.cached(
         lambda: list_all(visit.repository, draft.source, draft.into),
         "conflicts",
         state,
         weigh=lambda found: 2000 * (1 + len(found[0])),
     )
-    still_open = everything
-    if draft.is_decided:
-        found = visit.repository.conflicts(draft.source, draft.into, **draft.options())
-        # Not read if the plan counted none: reading would compare the rows again.
-        still_open = by_id(islice(found, MOST_LISTED)) if plan.conflict_count else {}
+    still_open = _list_open(visit, draft, plan) if draft.is_decided else everything
     # A decision about columns may lead to new conflicts of rows.
     listed = {**everything, **still_open}
     shown = [
@@ -256,6 +250,13 @@ def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple
         tables=tuple(tables),
         columns=tuple(columns[:200]),
     )
+
+
+def _list_open(visit: Visit, draft: Draft, plan: MergePlan) -> dict[str, Conflict]:
+    """Return the conflicts that the decisions leave open, by their ids."""
+    found = visit.repository.conflicts(draft.source, draft.into, **draft.options())
+    # Not read if the plan counted none: reading would compare the rows again.
+    return by_id(islice(found, MOST_LISTED)) if plan.conflict_count else {}
 
 
 def _number(text: str) -> int:

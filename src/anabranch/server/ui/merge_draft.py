@@ -39,7 +39,8 @@ class ConflictView:
     """A conflict, its three sides as cells, and the decision on it.
 
     The id is empty if the conflict can be decided by rules only. `row` is the id of its row, empty if it is not about a
-    row. `sides` are those that can be taken. `kept` is the number of characters of a value that is too long to show.
+    row. `sides` are those that can be taken. `choice` is empty without a decision. `value` is that of the decision, or
+    empty if it is too long to show: then `kept` is the number of its characters.
     """
 
     id: str
@@ -54,9 +55,17 @@ class ConflictView:
     sides: tuple[str, ...]
     can_set: bool
     is_open: bool
-    take: str
+    choice: Mapping[str, Any]
     value: str
     kept: int
+
+    @property
+    def take(self) -> str:
+        """The option of the page for the decision: a side, 'null' or 'value', and '' without a decision."""
+        # A decision may be to set null, so the value alone does not show whether there is a decision.
+        if "value" in self.choice:
+            return "null" if self.choice["value"] is None else "value"
+        return str(self.choice.get("take", ""))
 
 
 def list_all(repository: Repository, source: str, into: str) -> tuple[dict[str, Conflict], int]:
@@ -105,12 +114,16 @@ def row_id(conflict: Conflict) -> str:
 
 def view_of(name: str, conflict: Conflict, *, choice: Mapping[str, Any], is_open: bool) -> ConflictView:
     """Return a conflict as the page shows it. The choice is the decision on it, empty if there is none."""
-    key = "" if conflict.key is None else json.dumps(json_value(conflict.key), ensure_ascii=False)
-    # A decision may be to set null, so the value alone does not show whether there is a decision.
-    value = choice.get("value")
+    value = "" if choice.get("value") is None else str(choice["value"])
+    is_shown = len(value) <= _LONGEST_VALUE
+    has_id = len(name) <= _LONGEST_ID
+    key = row = ""
+    if conflict.key is not None:
+        key = json.dumps(json_value(conflict.key), ensure_ascii=False)
+        row = row_id(conflict) if has_id else ""
     return ConflictView(
-        id=name if len(name) <= _LONGEST_ID else "",
-        row="" if conflict.key is None or len(name) > _LONGEST_ID else row_id(conflict),
+        id=name if has_id else "",
+        row=row,
         table=conflict.table,
         key=key,
         column=".".join(name for name in (conflict.column, conflict.path) if name is not None),
@@ -121,9 +134,9 @@ def view_of(name: str, conflict: Conflict, *, choice: Mapping[str, Any], is_open
         sides=SIDES if conflict.key is not None else SIDES[:2],
         can_set=conflict.key is not None and conflict.column is not None,
         is_open=is_open,
-        take=choice.get("take") or ("null" if "value" in choice and value is None else "value" if choice else ""),
-        value="" if value is None or len(str(value)) > _LONGEST_VALUE else str(value),
-        kept=len(str(value)) if len(str(value)) > _LONGEST_VALUE else 0,
+        choice=choice,
+        value=value if is_shown else "",
+        kept=0 if is_shown else len(value),
     )
 
 
@@ -136,6 +149,8 @@ _MOST_DECISIONS = 1000
 _MOST_CHARACTERS = 120_000
 # The choice that leaves a decision as it is.
 _KEEP = "keep"
+# Resolutions by the id of their conflict.
+Decisions = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +164,7 @@ class Draft:
     into: str
     strategy: Strategy = Strategy.FAIL
     rules: Mapping[str, str] = field(default_factory=dict)
-    decisions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    decisions: Decisions = field(default_factory=dict)
 
     def options(self) -> dict[str, Any]:
         """Return the decisions as the arguments of a merge."""
@@ -276,7 +291,19 @@ def _is_id(name: str) -> bool:
 
 def with_new_decisions(visit: Visit, draft: Draft) -> Draft:
     """Add what the visitor chose on the page. Raise InvalidInputError if there are too many decisions."""
-    decisions = dict(draft.decisions)
+    decisions = _with_rows(visit, draft, _with_single(visit, draft.decisions))
+    found = replace(draft, decisions=decisions, rules=_with_rule(visit, draft.rules))
+    if len(found.decisions) > _MOST_DECISIONS or found.size > _MOST_CHARACTERS:
+        raise InvalidInputError(
+            f"{len(found.decisions):,} single decisions of {found.size:,} characters are too many",
+            hint="decide by a rule, or set long values on the branch before you merge",
+        )
+    return found
+
+
+def _with_single(visit: Visit, before: Decisions) -> Decisions:
+    """Add the decisions on single conflicts, and remove those that the visitor cleared."""
+    decisions = dict(before)
     ids = [str(name) for name in visit.form.getlist("conflict")]
     for number, name in enumerate(ids):
         if not _is_id(name):
@@ -290,18 +317,10 @@ def with_new_decisions(visit: Visit, draft: Draft) -> Draft:
             decisions[name] = {"take": take}
         elif take in ("value", "null"):
             decisions[name] = {"value": None if take == "null" else visit.field(f"value.{number}")}
-    found = replace(draft, decisions=_with_rows(visit, draft, decisions), rules=_with_rule(visit, draft.rules))
-    if len(found.decisions) > _MOST_DECISIONS or found.size > _MOST_CHARACTERS:
-        raise InvalidInputError(
-            f"{len(found.decisions):,} single decisions of {found.size:,} characters are too many",
-            hint="decide by a rule, or set long values on the branch before you merge",
-        )
-    return found
+    return decisions
 
 
-def _with_rows(
-    visit: Visit, draft: Draft, decisions: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, Mapping[str, Any]]:
+def _with_rows(visit: Visit, draft: Draft, decisions: Decisions) -> Decisions:
     """Add the decisions on whole rows: one for each cell of the row that is in conflict."""
     wanted = {
         str(name): take

@@ -35,8 +35,7 @@ def show_overview(visit: Visit) -> Shown:
     snapshot = repository.snapshot_of(ref)
     found = [(key, entry) for key, entry in sorted(snapshot.entries.items()) if search.lower() in str(key).lower()]
     page = page_of(found, number=visit.number("page"), size=_TABLES)
-    is_measured = len(snapshot) <= _MEASURED or visit.query("size") == "1"
-    sizes = _measure(visit, snapshot, page.items) if is_measured else None
+    sizes = _find_sizes(visit, snapshot, page.items)
     commits = repository.list_commits(ref, limit=_COMMITS)
     branch_count = visit.lake.count_branches()
     view = {
@@ -57,11 +56,16 @@ def show_overview(visit: Visit) -> Shown:
     return Shown("first_steps.html" if is_new else "overview.html", view)
 
 
-def _measure(visit: Visit, snapshot: Snapshot, tables: Sequence[tuple[TableKey, TableEntry]]) -> dict[TableKey, int]:
-    """Return the bytes of tables. Each must be opened, but a version never changes."""
+def _find_sizes(
+    visit: Visit, snapshot: Snapshot, tables: Sequence[tuple[TableKey, TableEntry]]
+) -> dict[TableKey, int] | None:
+    """Return the bytes of tables. Each must be opened, so those of a large lake are measured only on request."""
+    if len(snapshot) > _MEASURED and visit.query("size") != "1":
+        return None
 
     def size(table: tuple[TableKey, TableEntry]) -> int:
         key, entry = table
+        # A version never changes.
         return visit.cached(lambda: snapshot[str(key)].size_bytes, "size", entry.state, weigh=lambda _: 200)
 
     return dict(zip((key for key, _ in tables), in_parallel(size, tables), strict=True))
@@ -135,23 +139,22 @@ def _compare_with_main(visit: Visit, branches: Sequence[BranchInfo]) -> dict[str
     Live branches follow main, so they have tables that they changed and that main has changed since. Main itself and
     live branches without tables of their own are left out.
     """
-    repository = visit.repository
-
-    def compare(info: BranchInfo, main: str) -> _Compared:
-        if info.mode is BranchMode.LIVE:
-            return None, tuple(one.table for one in repository.branch_drift(info.name) if one.has_drifted)
-        return repository.ahead_behind([info.head_commit_id], main, limit=_MOST_COMMITS)[info.head_commit_id], ()
-
     compared = [one for one in branches if one.name != MAIN and (one.mode is BranchMode.PINNED or one.own_tables)]
     if not compared:
         return {}
-    main = repository.branch_get(MAIN).head_commit_id
+    main = visit.repository.branch_get(MAIN).head_commit_id
     found = {}
     for one in compared:
         # Both heads determine the result.
         key = ("compared", one.name, one.version, one.head_commit_id, main)
-        found[one.name] = visit.cached(partial(compare, one, main), *key, weigh=lambda _: 200)
+        found[one.name] = visit.cached(partial(_compare, visit.repository, one, main), *key, weigh=lambda _: 200)
     return found
+
+
+def _compare(repository: Repository, info: BranchInfo, main: str) -> _Compared:
+    if info.mode is BranchMode.LIVE:
+        return None, tuple(one.table for one in repository.branch_drift(info.name) if one.has_drifted)
+    return repository.ahead_behind([info.head_commit_id], main, limit=_MOST_COMMITS)[info.head_commit_id], ()
 
 
 def create_branch(visit: Visit) -> Redirect:
@@ -183,9 +186,8 @@ def restore_branch(visit: Visit) -> Redirect:
 
 
 def create_tag(visit: Visit) -> Redirect:
-    tag = visit.repository.tag_create(
-        visit.field("name"), visit.field("ref") or MAIN, description=visit.field("description")
-    )
+    name, ref = visit.field("name"), visit.field("ref") or MAIN
+    tag = visit.repository.tag_create(name, ref, description=visit.field("description"))
     return Redirect("/branches", f"Tag {tag.name} was created.")
 
 

@@ -109,9 +109,8 @@ class ProjectLake(Lake):
 
     def rename_branch(self, name: str, new: str) -> None:
         if self._is_dev_branch(name):
-            raise InvalidInputError(
-                f"'{name}' is a dev branch, and its id does not change", hint="create another dev branch"
-            )
+            problem = f"'{name}' is a dev branch, and its id does not change"
+            raise InvalidInputError(problem, hint="create another dev branch")
         if new == DEFAULT_BRANCH or is_branch_id(new):
             raise InvalidInputError(
                 f"'{new}' is reserved: the service uses such ids for main and for dev branches",
@@ -131,9 +130,8 @@ class ProjectLake(Lake):
         if made_on in (branch, MAIN):
             return
         if self.token.branch_id is not None:
-            raise CommitNotFoundError(
-                f"commit {commit_id} was made on another branch", hint="open a commit of this branch"
-            )
+            problem = f"commit {commit_id} was made on another branch"
+            raise CommitNotFoundError(problem, hint="open a commit of this branch")
         self.check_merge(commit_id, MAIN)
 
     def check_merge(self, source: str, into: str) -> None:
@@ -279,8 +277,7 @@ class ServiceSite(Site):
         async with reading_form(request, _SIGN_IN_FORM) as form:
             secret, wanted, value = (str(form.get(name, "")) for name in ("token", "wanted", "csrf"))
         # The field comes from the browser: a forged one would lead the visitor to another site after the sign-in.
-        is_page = wanted.startswith("/ui/") and "//" not in wanted and "\\" not in wanted and wanted.isprintable()
-        wanted = wanted if is_page else _HOME
+        wanted = wanted if _is_page(wanted) else _HOME
         try:
             check_same_site(request)
             # There is no session yet, so the token of the form is compared with a cookie, which another site cannot
@@ -326,6 +323,10 @@ class ServiceSite(Site):
             *self.routes(service_pages, prefix="/ui"),
             *self.routes((*PAGES, *_PROJECT_PAGES), prefix="/ui/projects/{project_id}"),
         ]
+
+
+def _is_page(path: str) -> bool:
+    return path.startswith("/ui/") and "//" not in path and "\\" not in path and path.isprintable()
 
 
 def _show_projects(visit: Visit) -> Shown | Redirect:

@@ -422,7 +422,4 @@ def _limit_memory(more: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-PAGES: tuple[Page, ...] = (
-    get("/sql", show_sql, is_long=True),
-    get("/sql.csv", download_result, is_long=True),
-)
+PAGES: tuple[Page, ...] = (get("/sql", show_sql, is_long=True), get("/sql.csv", download_result, is_long=True))

@@ -164,7 +164,4 @@ def collect_garbage(visit: Visit) -> Redirect:
     return Redirect("/storage", f"Deleted {len(report.objects):,} objects of {report.bytes:,} bytes.")
 
 
-PAGES: tuple[Page, ...] = (
-    get("/storage", show_storage, needs=Scope.PROJECT),
-    post("/storage/gc", collect_garbage),
-)
+PAGES: tuple[Page, ...] = (get("/storage", show_storage, needs=Scope.PROJECT), post("/storage/gc", collect_garbage))

@@ -99,6 +99,11 @@ class RowsQuery:
             columns=visit.number("columns"),
         )
 
+    def check_chosen(self, names: Sequence[str]) -> None:
+        """Raise InvalidInputError if a chosen column is not one of the table."""
+        if unknown := [name for name in self.chosen if name not in names]:
+            raise InvalidInputError(f"there is no column {unknown[0]!r}", hint="choose columns of the table")
+
     def of_rows(self) -> dict[str, str]:
         """Return the parameters that select and order the rows."""
         return {"ref": self.ref, "where": self.where, "sort": self.sort, "desc": "1" if self.is_descending else ""}
@@ -109,9 +114,8 @@ class RowsQuery:
     def to_request(self, *, columns: Sequence[str], offset: int, limit: int) -> PreviewRequest:
         """Return the request for some rows. Raise InvalidInputError if they are too far down in an order."""
         if len(self.where) > _LONGEST_FILTER:
-            raise InvalidInputError(
-                f"the filter has {len(self.where)} characters", hint=f"use at most {_LONGEST_FILTER}"
-            )
+            problem = f"the filter has {len(self.where)} characters"
+            raise InvalidInputError(problem, hint=f"use at most {_LONGEST_FILTER}")
         # One more, because `limit` includes the row that shows whether there is another page.
         if self.sort and offset + limit > _MOST_SORTED + 1:
             raise InvalidInputError(
@@ -130,8 +134,7 @@ def show_rows(visit: Visit) -> Shown:
     """Show rows of a table, filtered, sorted, and some columns at a time."""
     query, head = RowsQuery.of(visit), TableHead.of(visit)
     names = head.table.schema.names
-    if unknown := [name for name in query.chosen if name not in names]:
-        raise InvalidInputError(f"there is no column {unknown[0]!r}", hint="choose columns of the table")
+    query.check_chosen(names)
     found = [name for name in names if query.find.lower() in name.lower()]
     page = page_of(query.chosen or found, number=query.columns, size=_COLUMNS)
     # The key identifies the rows on every page of columns.
