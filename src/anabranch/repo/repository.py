@@ -400,11 +400,8 @@ class Repository:
         >>> [commit.message for commit in repo.iter_graph()]
         ['Tea', 'Load the shop', 'Begin the repository']
         """
-        if ref is None:
-            tips = [tip.origin for tip in self._repo_store.heads.list_tips()]
-        else:
-            tips = [self._resolve(ref).record.origin]
-        return Ancestry(self._repo_store).iter_newest_first(tips)
+        starts = self._repo_store.heads.list_tips() if ref is None else [self._resolve(ref).record]
+        return Ancestry(self._repo_store).iter_newest_first([start.origin for start in starts])
 
     def graph(
         self,
@@ -422,18 +419,13 @@ class Repository:
         >>> repo.graph(limit=1).branches[repo.head_commit_id_for_branch("main")]
         ['main']
         """
-        from anabranch.repo.history.commit_graph import draw_commits
+        from anabranch.repo.history.commit_graph import draw_commits, select_commits
 
         tips = self._repo_store.heads.list_tips()
         walked = [tip.origin for tip in tips] if ref is None else [self._resolve(ref).record.origin]
         key = None if table is None else str(TableKey.parse(table))
-        commits = (
-            commit
-            for commit in Ancestry(self._repo_store).iter_newest_first(walked)
-            if (key is None or key in commit.tables) and (actor is None or actor == commit.actor_id)
-        )
         return draw_commits(
-            commits,
+            select_commits(Ancestry(self._repo_store).iter_newest_first(walked), table=key, actor=actor),
             branches=((tip.origin.commit.graph_commit_id, str(tip.branch)) for tip in tips),
             tags=((tag.commit_id, tag.name) for tag in tags.list_tags(self._repo_store)),
             offset=checked_limit(offset, "commits", name="offset") or 0,
@@ -1464,9 +1456,7 @@ class Repository:
     def _rewriter(self, engine: str) -> "Rewriter | None":
         if engine not in ("local", "spark"):
             raise InvalidInputError(f"there is no engine {engine!r}", hint="use 'local' or 'spark'")
-        if engine == "local":
-            return None
-        return self._engines.load_rewriter()
+        return None if engine == "local" else self._engines.load_rewriter()
 
     def _forget_external_writes(self, key: TableKey) -> None:
         self.external_writes = tuple(write for write in self.external_writes if write.table != str(key))
@@ -1799,10 +1789,7 @@ class Repository:
         from anabranch.repo.merge.replay import plan_replay, replay
 
         request = replace(
-            request,
-            metadata=checked_metadata(metadata),
-            expected_head=expected_head,
-            inspect=self._inspecting(checks),
+            request, metadata=checked_metadata(metadata), expected_head=expected_head, inspect=self._inspecting(checks)
         )
         with self._holding(*(request.commits if isinstance(request, Pick) else [request.onto])) as repo_store:
             if dry_run:
@@ -1853,8 +1840,7 @@ class Repository:
         ids = [found for commit in commits for found in (commit.graph_commit_id, commit.parent_commit_id)]
         with self._config.leases.working(held=[found for found in ids if found is not None]) as lease:
             for commit in commits:
-                # After the lease names it: a collection marks first and reads the leases then, so that one of the two
-                # sees the other.
+                # After the lease names it: a collection marks first, then reads the leases, so one sees the other.
                 require_uncollected(self._config, commit.graph_commit_id)
             yield replace(self._repo_store, lease=lease)
 
@@ -1872,12 +1858,7 @@ class Repository:
         from anabranch.repo.merge.conflict_resolution import parse_resolution
 
         resolution = parse_resolution(strategy, resolvers, resolutions, kept=None if kept is None else kept.read)
-        return Combiner(
-            config=self._config,
-            branch=branch,
-            comparer=self._comparer(engine),
-            resolution=resolution,
-        )
+        return Combiner(config=self._config, branch=branch, comparer=self._comparer(engine), resolution=resolution)
 
     def _inspecting(self, checks: Checks) -> "Inspect | None":
         named = checked_checks(checks)

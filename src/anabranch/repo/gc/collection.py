@@ -11,13 +11,7 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import TypeVar
 
-from anabranch.errors import (
-    BranchInUseError,
-    BranchProtectedError,
-    BusyError,
-    InvalidInputError,
-    RunEndedError,
-)
+from anabranch.errors import BranchInUseError, BranchProtectedError, BusyError, InvalidInputError, RunEndedError
 from anabranch.format.arguments import unknown_table
 from anabranch.format.bases import usage_by_reason
 from anabranch.format.dead_files import Wanted, find_reach
@@ -33,7 +27,7 @@ from anabranch.repo.gc.sweep_and_purge import (
 )
 from anabranch.repo.log.collected import list_collected, mark_collected, record_collected, unmark_collected
 from anabranch.repo.log.config import TABLES, RepoConfig, store_microseconds
-from anabranch.repo.log.entries import CommitRecord, GraphCommit, RunPhase
+from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry, RunPhase
 from anabranch.repo.log.repo_store import RepoStore
 from anabranch.repo.refs.branches import delete_branch, refuse_in_use
 from anabranch.repo.refs.protection import refuse_protected
@@ -50,18 +44,12 @@ T = TypeVar("T")
 
 
 def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[str, ...]:
-    """Delete the branches whose expiry time has passed by the store's clock, and return their names.
+    """Delete the branches whose expiry time has passed, and return their names.
 
     Branches that are protected or in use stay. A dry run only checks them.
     """
-    now = store_microseconds(repo_store.config)
+    waiting = _list_expired_branches(repo_store)
     deleted: set[BranchName] = set()
-    waiting = []
-    for entry in repo_store.heads.list():
-        expires_at = entry.state.expires_at
-        # main never expires, even if its entry has a time.
-        if expires_at is not None and expires_at <= now and not entry.state.is_deleted and str(entry.branch) != MAIN:
-            waiting.append(entry)
     # A branch can be deleted only after the branches that were made from it, so repeat until no more can be deleted.
     has_deleted = True
     while has_deleted:
@@ -79,6 +67,18 @@ def _delete_expired_branches(repo_store: RepoStore, *, dry_run: bool) -> tuple[s
             deleted.add(entry.branch)
             has_deleted = True
     return tuple(sorted(map(str, deleted)))
+
+
+def _list_expired_branches(repo_store: RepoStore) -> list[LogEntry]:
+    """Return the branches whose expiry time has passed by the store's clock."""
+    now = store_microseconds(repo_store.config)
+    expired = []
+    for entry in repo_store.heads.list():
+        expires_at = entry.state.expires_at
+        # main never expires, even if its entry has a time.
+        if expires_at is not None and expires_at <= now and not entry.state.is_deleted and str(entry.branch) != MAIN:
+            expired.append(entry)
+    return expired
 
 
 def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime, dry_run: bool) -> tuple[str, ...]:
@@ -257,8 +257,7 @@ class _Collection:
         """Return the retained commits and the newly collected ones, which are marked and recorded first.
 
         The logs are read again after the marks are written. A writer that makes an old commit reachable puts its ref
-        first and reads the mark afterwards, so one of the two always sees the other. A commit that became reachable
-        concurrently stays.
+        first, then reads the mark, so one of the two sees the other: a commit that became reachable then stays.
         """
         config = self.repo_store.config
         before = list_collected(config)
@@ -312,7 +311,6 @@ class _Collection:
         return freed, [f"{folder}/{path}" for path in reach.missing]
 
     def _delete(self, waves: Iterable[list[CollectedObject]]) -> list[CollectedObject]:
-        """Delete objects, one wave after the other, and return them."""
         objects: list[CollectedObject] = []
         for wave in waves:
             if not self.dry_run:

@@ -53,8 +53,7 @@ class FirstParents:
 class BranchLog:
     """The log of one branch name: its newest entry, all commits made on it, and the commits that it retains.
 
-    `written` is when the newest entry was put, None if it was put after the listing. `purged` are the commits of its
-    purged lifetimes.
+    `written` is when the newest entry was put, None if after the listing. `purged` are commits of purged lifetimes.
     """
 
     newest: LogEntry
@@ -80,27 +79,27 @@ class Lifetime:
         self._rolled_back: set[int] = set()
         # A commit names the number of its entry (`manifest_version`), so most entries need not be read: the walk from
         # the newest head covers them. The others are read from the log, such as those of a reset.
-        branch = last.branch
         numbers: set[int] = set()
         after: LogEntry | None = None
         for number in range(last.number, last.state.created_as - 1, -1):
             if number in numbers:
                 continue
-            entry = last if number == last.number else repo_store.heads.get_numbered(branch, number)
+            entry = last if number == last.number else repo_store.heads.get_numbered(last.branch, number)
             self._heads[number] = entry.head
             if after is not None and after.event is BranchEvent.ROLLED_BACK:
                 self._find_rolled_back(entry)
             after = entry
             for commit in self._parents.iter_from(entry.head):
-                # The walk has reached the branch that this one was made from, or an earlier branch of the same name.
-                # The logs of those branches decide about these commits.
-                if commit.branch != str(branch) or commit.manifest_version < self.last.state.created_as:
-                    break
-                # A walk from a later entry has visited this commit.
-                if commit.graph_commit_id in self.made:
+                # The walk has reached the branch that this one was made from, or an earlier branch of the same name:
+                # their logs decide about these commits. Or a walk from a later entry has visited this commit.
+                if not self._has_made(commit) or commit.graph_commit_id in self.made:
                     break
                 numbers.add(commit.manifest_version)
                 self.made[commit.graph_commit_id] = commit
+
+    def _has_made(self, commit: GraphCommit) -> bool:
+        """Return whether a commit was made on this branch in this lifetime."""
+        return commit.branch == str(self.last.branch) and commit.manifest_version >= self.last.state.created_as
 
     def _find_rolled_back(self, entry: LogEntry) -> None:
         """Note the number of a commit that its writer rolled back, given the last entry that has it as its head.
@@ -108,7 +107,7 @@ class Lifetime:
         Its files may be gone. The writer marks it as collected, unless it was killed before; then this collection does.
         """
         commit = entry.head.commit
-        if commit.branch != str(self.last.branch) or commit.manifest_version < self.last.state.created_as:
+        if not self._has_made(commit):
             return  # a reset was rolled back, and the commit belongs to another branch
         is_known = commit.graph_commit_id in self.made  # a later entry builds on it: the branch was reset to it
         if not is_known and self._repo_store.heads.was_rolled_back(self.last, commit.manifest_version):
@@ -128,34 +127,37 @@ class Lifetime:
         return self._find_young(_newer_than(policy, horizon)) - self._list_rolled_back()
 
     def _list_rolled_back(self) -> set[str]:
-        made = self.made.values()
-        return {commit.graph_commit_id for commit in made if commit.manifest_version in self._rolled_back}
+        return {made.graph_commit_id for made in self.made.values() if made.manifest_version in self._rolled_back}
 
     def _find_retained(self, policy: Retention, times: Mapping[int, datetime], horizon: datetime) -> set[str]:
         run = self.last.state.run
         # A run is compared with the commits that it started on when it is published, however old they are.
         kept = set() if run is None else set(run.started_on)
         if policy.keeps_all:
-            kept.update(self.made)
-            for head in self._heads.values():
-                for commit in self._parents.iter_from(head):
-                    # The rest was added by another head: it is the history of another branch.
-                    if commit.graph_commit_id in kept and commit.graph_commit_id not in self.made:
-                        break
-                    kept.add(commit.graph_commit_id)
-            return kept
-        older = [number for number, at in times.items() if at < horizon and number <= self.last.number]
-        # The number of the entry that was the newest at the horizon. Without an older entry, the branch was created
-        # after the horizon, and all of its entries count.
-        since = max(older, default=self.last.state.created_as)
-        is_new = _newer_than(policy, horizon)
-        heads = {number: head.commit.graph_commit_id for number, head in self._heads.items()}
+            return self._add_histories(kept)
+        since, is_new = self._number_at(horizon, times), _newer_than(policy, horizon)
         # The head at the horizon counts as well: a reader that opened the branch then may still read it.
-        kept.update(head for number, head in heads.items() if number >= min(since, self.last.number))
-        made = self.made.values()
-        kept.update(commit.graph_commit_id for commit in made if commit.manifest_version >= since)
+        first = min(since, self.last.number)
+        kept.update(head.commit.graph_commit_id for number, head in self._heads.items() if number >= first)
+        kept.update(commit.graph_commit_id for commit in self.made.values() if commit.manifest_version >= since)
         kept.update(self._iter_last(policy.keep_last or 0, is_new, since))
         return kept | self._find_young(is_new)
+
+    def _add_histories(self, kept: set[str]) -> set[str]:
+        """Return these commits, those that were made on the branch, and the history of each of its heads."""
+        kept = kept | self.made.keys()
+        for head in self._heads.values():
+            for commit in self._parents.iter_from(head):
+                # The rest was added by another head: it is the history of another branch.
+                if commit.graph_commit_id in kept and commit.graph_commit_id not in self.made:
+                    break
+                kept.add(commit.graph_commit_id)
+        return kept
+
+    def _number_at(self, horizon: datetime, times: Mapping[int, datetime]) -> int:
+        """Return the number of the entry that was the newest at the horizon, or of the first one if none is older."""
+        older = (number for number, at in times.items() if at < horizon and number <= self.last.number)
+        return max(older, default=self.last.state.created_as)
 
     def _find_young(self, is_new: Callable[[GraphCommit], bool]) -> set[str]:
         """Return the commits in the history of any head of the branch for which `is_new` holds."""
@@ -262,11 +264,30 @@ class _Search:
         self._parents = FirstParents(repo_store.commits)
 
     def find(self) -> Roots:
-        names = self._repo_store.heads.names.list_all()
-        logs = [log for log in in_parallel(self._read_log, names) if log is not None]
+        heads, recent = self._read_logs()
+        for tag in iter_tagged_since(self._repo_store, self._horizon):
+            self._keep(f"{HolderKind.TAG} {tag.name}", [tag.commit_id])
+        for work in self._repo_store.config.leases.iter_work():
+            self._keep(HolderKind.WORK, work.held)
+        self._keep_bases({entry.branch: entry for entry in (*heads, *recent)})
+        for clone in Clones(self._repo_store.config).list():
+            # Keep the whole commit, even if the clone has only some tables: a commit is either readable or collected.
+            if clone.is_held:
+                self._keep(f"{HolderKind.CLONE} {clone.id}", [clone.commit_id])
+        return Roots(
+            holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
+            published=frozenset(self._published),
+            purged=frozenset(self._purged),
+            heads=tuple(heads),
+            recent=tuple(recent),
+            created_at={commit_id: commit.created_at for commit_id, commit in self._parents.known.items()},
+        )
+
+    def _read_logs(self) -> tuple[list[LogEntry], list[LogEntry]]:
+        """Keep what logs retain. Return the newest entries of the existing branches and of those that can return."""
         heads: list[LogEntry] = []
         recent: list[LogEntry] = []
-        for log in logs:
+        for log in filter(None, in_parallel(self._read_log, self._repo_store.heads.names.list_all())):
             self._published.update(log.made)
             self._purged.update(log.purged)
             branch = log.newest.branch
@@ -278,24 +299,7 @@ class _Search:
                 heads.append(log.newest)
             elif self._can_return(log):
                 recent.append(log.newest)
-        for tag in iter_tagged_since(self._repo_store, self._horizon):
-            self._keep(f"{HolderKind.TAG} {tag.name}", [tag.commit_id])
-        work = self._repo_store.config.leases.iter_work()
-        self._keep(HolderKind.WORK, (commit_id for one in work for commit_id in one.held))
-        self._keep_bases({entry.branch: entry for entry in (*heads, *recent)})
-        for clone in Clones(self._repo_store.config).list():
-            # Keep the whole commit, even if the clone has only some of its tables: a commit is either readable or
-            # collected.
-            if clone.is_held:
-                self._keep(f"{HolderKind.CLONE} {clone.id}", [clone.commit_id])
-        return Roots(
-            holders={commit_id: frozenset(by) for commit_id, by in self._holders.items()},
-            published=frozenset(self._published),
-            purged=frozenset(self._purged),
-            heads=tuple(heads),
-            recent=tuple(recent),
-            created_at={commit_id: commit.created_at for commit_id, commit in self._parents.known.items()},
-        )
+        return heads, recent
 
     def _can_return(self, log: BranchLog) -> bool:
         """Return whether a branch was deleted since the horizon, so that it can be restored and merged.
@@ -350,8 +354,7 @@ class _Search:
     def _find_kept_of_renamed(self, lifetime: Lifetime, times: Mapping[int, datetime]) -> set[str]:
         """Return the commits that a branch retains under its old name: none, unless it exists under another one.
 
-        The log of the new name retains the history of its heads. This adds the positions in the reflog before the
-        rename, which only the log of the old name has.
+        The log of the new name retains the history of its heads. This adds what only the reflog of the old name has.
         """
         last = lifetime.last
         if last.state.renamed_to is None:

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from itertools import chain
 
 from anabranch.display import html_table, human_size
@@ -57,8 +59,7 @@ class FileGroup:
 class Holding:
     """The files that a holder needs. `own` are needed by this holder alone, `shared` by other holders too.
 
-    The same files divided in another way: `head` are those of the newest state, `history` those that only older states
-    need.
+    The same files divided in another way: `head` are those of the newest state, `history` those of older states only.
     """
 
     own: Usage = field(default_factory=Usage)
@@ -232,21 +233,7 @@ def _measure(
     commits = in_parallel(repo_store.commits.get, sorted(roots.retained))
     wanted, needs = find_wanted(repo_store, roots, commits), find_needs(repo_store, roots, commits)
     read(2, 2)
-
-    def sweep(dataset: str) -> tuple[TableUsage, list[FileGroup], list[CollectedObject], list[str]]:
-        reach = find_reach(config.dataset_root(dataset), wanted.get(dataset, Wanted()), horizon=horizon)
-        folder, users = f"{TABLES}/{dataset}", needs.get(dataset, {})
-        groups, dead = _group_files(reach, users), list(chain.from_iterable(iter_waves(folder, reach)))
-        needed, freed = sum((group.usage for group in groups), Usage()), usage_of(one.bytes for one in dead)
-        usage = TableUsage(
-            dataset=dataset,
-            tables=tuple(sorted({table for need in users.values() for table in need.tables})),
-            needed=needed,
-            garbage=freed,
-            unjudged=usage_of(reach.sizes.values()) - needed - freed,
-        )
-        return usage, groups, dead, [f"{folder}/{path}" for path in reach.missing]
-
+    sweep = partial(_measure_table, config, wanted, needs, horizon)
     usages: list[TableUsage] = []
     groups: list[FileGroup] = []
     garbage: list[CollectedObject] = []
@@ -270,18 +257,37 @@ def _measure(
     )
 
 
+def _measure_table(
+    config: RepoConfig, wanted: Mapping[str, Wanted], needs: Mapping[str, Needs], horizon: datetime, dataset: str
+) -> tuple[TableUsage, list[FileGroup], list[CollectedObject], list[str]]:
+    """Measure one dataset. Return its usage, its needed files, its garbage, and the paths of missing files."""
+    reach = find_reach(config.dataset_root(dataset), wanted.get(dataset, Wanted()), horizon=horizon)
+    folder, users = f"{TABLES}/{dataset}", needs.get(dataset, {})
+    groups, dead = _group_files(reach, users), list(chain.from_iterable(iter_waves(folder, reach)))
+    needed, freed = sum((group.usage for group in groups), Usage()), usage_of(one.bytes for one in dead)
+    usage = TableUsage(
+        dataset=dataset,
+        tables=tuple(sorted({table for need in users.values() for table in need.tables})),
+        needed=needed,
+        garbage=freed,
+        unjudged=usage_of(reach.sizes.values()) - needed - freed,
+    )
+    return usage, groups, dead, [f"{folder}/{path}" for path in reach.missing]
+
+
 def _choose(branch: str | None, tables: frozenset[str] | None, needs: Mapping[str, Needs]) -> list[str]:
     """Return the datasets of a part. Raise TableNotFoundError if a requested table is in no retained commit."""
     known = {table for versions in needs.values() for need in versions.values() for table in need.tables}
     for key in sorted((tables or frozenset()) - known):
         hint = "list the tables of a branch to see which exist"
         raise unknown_table(key, "in any retained commit", known, hint)
-
-    def is_chosen(need: Need) -> bool:
-        has_table = tables is None or bool(tables & need.tables)
-        return has_table and (branch is None or branch in need.keepers | need.heads)
-
+    is_chosen = partial(_is_of_part, branch, tables)
     return sorted(dataset for dataset, versions in needs.items() if any(map(is_chosen, versions.values())))
+
+
+def _is_of_part(branch: str | None, tables: frozenset[str] | None, need: Need) -> bool:
+    has_table = tables is None or bool(tables & need.tables)
+    return has_table and (branch is None or branch in need.keepers | need.heads)
 
 
 def _find_kinds(branch: str | None, roots: Roots, groups: Iterable[FileGroup]) -> dict[str, HolderKind]:
@@ -305,7 +311,6 @@ def _kind_of(holder: str, living: Collection[str]) -> HolderKind:
 
 
 def _group_files(reach: Reach, needs: Needs) -> list[FileGroup]:
-    """Group the existing files of a dataset by their holders."""
     groups: dict[tuple[frozenset[str], ...], Usage] = defaultdict(Usage)
     for path, need in _find_users(reach, needs).items():
         holders = frozenset(need.tables), frozenset(need.keepers), frozenset(need.heads)
@@ -342,8 +347,7 @@ def _find_users(reach: Reach, needs: Needs) -> dict[str, Need]:
             add(files, needs[key])
         if key in reach.external:
             add(files, lance)
-    # Frozen here: files that only ordinary versions contain are counted once, for the holders of the home, not also
-    # for those of a staged version.
+    # Frozen here: files that only ordinary versions contain count once, for the holders of the home alone.
     assigned = frozenset(found)
     for key in reach.users.keys() - needs.keys() - reach.external:
         add(reach.users[key] - assigned, in_homes.get(key[0], all_needs))

@@ -48,8 +48,7 @@ def iter_waves(folder: str, reach: Reach) -> Iterator[list[CollectedObject]]:
 def delete_wave(store: ObjectStore, wave: Sequence[CollectedObject]) -> None:
     """Delete objects, and make that durable.
 
-    The next wave deletes what these objects refer to. If a power loss undid this wave and not the next one, a manifest
-    would come back without its files.
+    The next wave deletes what these objects refer to. If a power loss undid only this one, manifests would lack files.
     """
     in_parallel(store.delete, (found.path for found in wave))
     store.sync_folders(sorted({found.path.rpartition("/")[0] for found in wave}))
@@ -121,8 +120,7 @@ def _find_since(repo_store: RepoStore, roots: Roots) -> dict[str, dict[str | Non
         for entry in repo_store.commits.tables_of(head.head).values():
             if owns(head.home_branch, entry.home):
                 lowest = since[entry.dataset]
-                # Several branches may show the home, for example a run and its target. The one that is furthest behind
-                # decides.
+                # Several branches may show the home, such as a run and its target. The one furthest behind decides.
                 lowest[entry.home] = min(entry.head, lowest.get(entry.home, entry.head))
     return since
 
@@ -235,9 +233,8 @@ def _collect_commits(repo_store: RepoStore, tombstone: LogEntry) -> tuple[dict[s
     in_parallel(lambda commit_id: mark_collected(config, commit_id, at=now), marked)
     # Read the logs again after the marks: a commit that became reachable in between stays (see gc.collection).
     roots = _find_other_roots(RepoStore.of(config), tombstone).without(collected)
-    in_parallel(
-        lambda commit_id: unmark_collected(config, commit_id), [each for each in marked if each in roots.retained]
-    )
+    kept = [commit_id for commit_id in marked if commit_id in roots.retained]
+    in_parallel(lambda commit_id: unmark_collected(config, commit_id), kept)
     gone = frozenset(marked) - roots.retained
     record_collected(config, gone, at=now)
     # Mark them again: a garbage collection that read the records before this one was written takes the marks for
@@ -294,9 +291,8 @@ def _purge_table(repo_store: RepoStore, tombstone: LogEntry, dataset: str, homes
         dead = tuple(file for file in reach.dead if is_whole_dataset or files.is_own(file.path))
         for wave in iter_waves(files.folder, replace(reach, dead=dead)):
             delete_wave(config.store, wave)
-        for info in files.leftovers:
-            if files.is_own(info.path.removeprefix(f"{files.folder}/")):
-                config.store.delete(info.path)
+        for path in files.list_own_leftovers():
+            config.store.delete(path)
         root.forget()
     return sum(file.size for file in dead)
 
@@ -344,6 +340,10 @@ class _DatasetFiles:
         """Return whether a file is in a home of the purged branch, or is the ref of one."""
         return _home_of(self.branch, path) in self.homes
 
+    def list_own_leftovers(self) -> list[str]:
+        """Return the paths of the leftovers in homes of the purged branch."""
+        return [info.path for info in self.leftovers if self.is_own(info.path.removeprefix(f"{self.folder}/"))]
+
     def is_dataset_of_branch(self) -> bool:
         """Return whether the dataset was created on this branch, and no other writer is creating a table in it."""
         manifests = [info for info in self.files if info.path.endswith(".manifest")]
@@ -351,8 +351,7 @@ class _DatasetFiles:
         if not others:
             # An interrupted purge deleted the manifests. Files younger than the deletion are those of another writer.
             return all(info.modified <= self.deleted for info in self.files)
-        # A new table has one ordinary manifest in the root. If it is older or younger than the branch, another branch
-        # or a later writer made the table.
+        # A new table has one ordinary manifest in the root. Older or younger than the branch, it is another writer's.
         return len(others) == 1 and self.created <= others[0].modified <= self.deleted
 
 

@@ -81,8 +81,7 @@ class CommitQueue:
         return bool(self._heap) and (self._queued[BOTH] > 0 or is_open)
 
 
-# The merge bases of two commits, and whether every visited commit has its tables from its parents only, so that each
-# table has these bases.
+# The merge bases of two commits, and whether each table has these: no visited commit has tables from elsewhere.
 _Found = tuple[tuple[GraphCommit, ...], bool]
 ParentsOf = Callable[[Origin], Iterable[str]]
 
@@ -123,8 +122,7 @@ class Ancestry:
     """The part of the commit graph that was read so far. It is cached, because commits never change.
 
     Commits are visited by descending generation, so each commit after all of its descendants, and only down to the
-    generation that is searched. A commit carries a page of up to 64 ancestors, so that a line of n commits costs n/64
-    gets.
+    generation that is searched. A commit carries a page of up to 64 ancestors, so n commits in a line cost n/64 gets.
     """
 
     def __init__(self, repo_store: RepoStore) -> None:
@@ -195,8 +193,7 @@ class Ancestry:
     def find_merge_bases(self, ours: CommitRecord, theirs: CommitRecord) -> tuple[GraphCommit, ...]:
         """Return the lowest common ancestors of two commits: those without a descendant that is a common ancestor.
 
-        There are several if each side was merged into the other before. They are sorted by descending generation, then
-        by id.
+        There are several if each side was merged into the other. They are sorted by descending generation, then id.
         """
         return self._bases(self._tip(ours), self._tip(theirs))[0]
 
@@ -210,26 +207,27 @@ class Ancestry:
     ) -> tuple[TableBase, ...]:
         """Return the common base states of one table for two commits. A live branch may be passed as its view.
 
-        `names` are the keys that the table has in the two commits, if it was renamed since the base. A live branch may
-        have changed it by that name.
+        `names` are its keys in the two commits if it was renamed, by which a live branch may have changed it.
 
         A table does not always come from the parents of its commit:
         - On a live branch it comes from the state of main that it was forked from, or that the branch follows.
-        - If a live branch was frozen, branched from or merged, a table that the branch had not changed comes from main
-          at that time.
+        - If a live branch was frozen, branched from or merged, tables it had not changed come from main as of then.
         - A pulled table comes from the commit it was pulled from.
         - A merged table comes from both sides, so that the next merge starts there.
 
-        If there are several lowest common ancestors, those that another one already includes for this table are left
-        out. Usually one is left. If several are left, they differ, and the caller must merge them first. The bases of
-        that merge are the bases of each pair.
+        If there are several lowest common ancestors, those that another one includes for this table are left out.
+        Usually one is left. Several differ, and the caller must merge them first, on the bases of each pair.
         """
         bases, is_plain = self._bases(self._tip(ours), self._tip(theirs))
         tips = self._table_tip(ours, names[0] or key), self._table_tip(theirs, names[1] or key)
         if not is_plain or tips != (self._tip(ours), self._tip(theirs)):
             bases, _ = self._search(*tips, lambda origin: self._iter_table_parents(origin, key))
+        return self._lowest_states(bases, key)
+
+    def _lowest_states(self, commits: Iterable[GraphCommit], key: TableKey) -> tuple[TableBase, ...]:
+        """Return the states of a table at common ancestors, without those that another one includes."""
         kept: list[TableBase] = []
-        for commit in bases:
+        for commit in commits:
             base = TableBase(commit=commit, entry=self._entry(commit.graph_commit_id, key))
             # Two commits may hold the same state. As two bases, the caller would merge the state with itself.
             if all(not is_same_state(base.entry, other.entry) for other in kept):
@@ -326,20 +324,23 @@ class Ancestry:
             yield parent if self._owns(self._get(parent).commit, key) else main
         elif not self._owns(commit, key):
             yield main
-        elif is_named and key not in self._state(commit, entries_before=1).own:
-            # The commit is the first one of the branch that changed the table: until then it was main's.
-            yield from (self._forked_at(commit, main, key), *merged)
         else:
-            # The parent had changed the table, too. Remember it, so that its log entry need not be read.
-            self._owned.add((parent, key))
-            yield from (parent, *merged)
+            yield from (self._parent_of_own(commit, main, parent, key), *merged)
+
+    def _parent_of_own(self, commit: GraphCommit, main: str, parent: str, key: TableKey) -> str:
+        """Return the commit before this one in the history of a table that its live branch has changed."""
+        if str(key) in commit.tables and key not in self._state(commit, entries_before=1).own:
+            # The commit is the first one of the branch that changed the table: until then it was main's.
+            return self._forked_at(commit, main, key)
+        # The parent had changed the table, too. Remember it, so that its log entry need not be read.
+        self._owned.add((parent, key))
+        return parent
 
     def _merged(self, origin: Origin, key: TableKey) -> tuple[str, ...]:
         merged = origin.commit.merged_parent_commit_id
         if merged is None:
             return ()
-        # A live branch shows tables of main that it never changed. A merge of it took those from main, not from its
-        # commit.
+        # A live branch shows tables of main that it never changed. A merge of it took those from main.
         is_of_main = origin.taken_from is not None and not self._owns(self._get(merged).commit, key)
         return (origin.taken_from or merged,) if is_of_main else (merged,)
 
@@ -378,8 +379,7 @@ class Ancestry:
     def _iter_states(self, main_id: str, key: TableKey) -> Iterator[tuple[str, TableEntry]]:
         """Yield the states of a table in the history of main, each with the newest commit that has it."""
         history = self._repo_store.commits.iter_history(self._read(main_id))
-        # The table changes only in commits that list it. Each parent of such a commit is the newest one with the state
-        # before.
+        # The table changes only in commits that list it. The parent of such a commit is the newest with the old state.
         earlier = (older.parent_commit_id for older in history if str(key) in older.tables)
         for commit_id in chain([main_id], filter(None, earlier)):
             found = self._entry(commit_id, key)

@@ -1,9 +1,8 @@
 """Blame: the commit that last changed each row of a table, or each cell.
 
 The commits of the table are compared with their parents, newest first, and only rows that may differ are read. The
-newest commit that inserted or changed a row is the one to blame. A row that came by a merge with the value that it has
-on the merged branch is blamed on the commit of that branch. A row that a merge combined from both sides is blamed on
-the merge.
+newest commit that inserted or changed a row is the one to blame. A row that came by a merge, as the merged branch has
+it, is blamed on the commit of that branch. A row that a merge combined from both sides is blamed on the merge.
 """
 
 from collections.abc import Iterator, Sequence
@@ -91,12 +90,7 @@ class _Blame:
     """The rows of the newest state, and the commit of each cell as far as it is known."""
 
     def __init__(
-        self,
-        repo_store: RepoStore,
-        key: TableKey,
-        keys: pa.Table,
-        columns: Sequence[str] | None,
-        comparer: RowComparer,
+        self, repo_store: RepoStore, key: TableKey, keys: pa.Table, columns: Sequence[str] | None, comparer: RowComparer
     ) -> None:
         self._repo_store = repo_store
         self._key = key
@@ -123,8 +117,7 @@ class _Blame:
                     return
                 ids.append(changed.change.commit.graph_commit_id)
                 self._assign(changed, names, left)
-                # The next comparison is one commit older, where columns may have other names. A column that this
-                # commit added is not followed further.
+                # One commit older, columns may have other names. A column that this commit added is not followed.
                 names = {older: names[newer] for newer, older in changed.older_names if newer in names}
 
     def _assign(self, changed: _Changed, names: Names, left: npt.NDArray[np.bool_]) -> None:
@@ -236,8 +229,7 @@ class _RowIndex:
             if column is None:
                 return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
             columns.append(column)
-        # Most keys are one column of integers. A binary search saves building a hash table of all rows for each
-        # commit.
+        # Most keys are one column of integers. A binary search needs no hash table of all rows for each commit.
         if self._sorted is not None and columns[0].null_count == 0:
             values, order = self._sorted
             given = columns[0].to_numpy()

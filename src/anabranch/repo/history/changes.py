@@ -196,8 +196,7 @@ class TableFeed:
             return frozenset()
 
         def is_live(commit: GraphCommit) -> bool:
-            # A branch that was renamed has commits under several names. A pinned branch that was made from it has no
-            # commit of main below its tables.
+            # A renamed branch has commits under several names. A pinned branch made from it has no commit of main.
             is_same = commit.branch == first.branch or self.repo_store.commits.get(commit.graph_commit_id).main_id
             return bool(is_same) and commit.kind is not CommitKind.FREEZE
 
@@ -209,8 +208,7 @@ class TableFeed:
             ids = [commit.graph_commit_id for commit in commits[start : start + _BATCH_SIZE]]
             for record in in_parallel(self.repo_store.commits.get, ids):
                 after = self._find(record)
-                # A selected commit need not have changed the table: those of a live branch and freezes are all
-                # selected.
+                # A selected commit need not have changed the table: it may be a freeze, or one of a live branch.
                 if not is_same_state(before, after):
                     yield TableChange(commit=record.commit, before=before, after=after)
                 before = after

@@ -1,7 +1,7 @@
 """A commit graph: the lanes of its commits, and its drawing as a table of HTML or as SVG."""
 
 import html
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,11 +27,7 @@ class LaneRow:
 
 def newest_first(nodes: "Mapping[str, GraphCommit]") -> "list[GraphCommit]":
     """Sort commits by age, but never a parent before its child, even if clocks were wrong."""
-    children = dict.fromkeys(nodes, 0)
-    for node in nodes.values():
-        for parent in node.parents:
-            if parent in children:
-                children[parent] += 1
+    children = Counter(parent for node in nodes.values() for parent in node.parents)
     ready = [(-node.created_at, node.id) for node in nodes.values() if not children[node.id]]
     heapify(ready)
     ordered = []
@@ -39,20 +35,17 @@ def newest_first(nodes: "Mapping[str, GraphCommit]") -> "list[GraphCommit]":
         node = nodes[heappop(ready)[1]]
         ordered.append(node)
         for parent in node.parents:
-            if parent in children:
-                children[parent] -= 1
-                # Only after all its children: by time alone, a parent would come before a child whose writer had a
-                # slow clock.
-                if not children[parent]:
-                    heappush(ready, (-nodes[parent].created_at, parent))
+            children[parent] -= 1
+            # Only after all its children: by time alone, a parent would precede a child of a writer with a slow clock.
+            if not children[parent] and parent in nodes:
+                heappush(ready, (-nodes[parent].created_at, parent))
     return ordered
 
 
 def lay_out_lanes(nodes: "Iterable[GraphCommit]", *, start: int = 0) -> list[LaneRow]:
     """Return the rows of commits, which come newest first. A line whose commit does not come continues to the end.
 
-    The line of the first parent continues straight on. The rows before `start` determine the lanes, but are not
-    returned.
+    The line of the first parent continues straight on. Rows before `start` determine the lanes, but are not returned.
     """
     lanes, steps = _Lanes(), []
     for number, node in enumerate(nodes):
@@ -65,10 +58,7 @@ def lay_out_lanes(nodes: "Iterable[GraphCommit]", *, start: int = 0) -> list[Lan
             steps.append(_Step(node.id, lane, (*passing, *lanes.leave(node, lane))))
     if not steps:
         return []
-    lines = [
-        tuple((line.start, lower.lane if line.wanted == lower.id else line.lane) for line in upper.lines)
-        for upper, lower in pairwise(steps)
-    ]
+    lines = [upper.lines_to(lower) for upper, lower in pairwise(steps)]
     last = tuple((line.start, line.lane) for line in steps[-1].lines)
     rows = [
         LaneRow(id=step.id, lane=step.lane, above=above, below=below)
@@ -94,6 +84,10 @@ class _Step:
     id: str
     lane: int
     lines: tuple[_Line, ...]
+
+    def lines_to(self, lower: "_Step") -> tuple[tuple[int, int], ...]:
+        """Return the lanes where each line starts, and where it is at the next commit."""
+        return tuple((line.start, lower.lane if line.wanted == lower.id else line.lane) for line in self.lines)
 
 
 class _Lanes:
@@ -243,13 +237,19 @@ class CommitGraph:
         )
 
     def _pictures(self) -> "Iterator[tuple[GraphCommit, str]]":
-        """Yield each commit with the drawing of its lanes."""
         lanes = lane_count(self.rows)
         for commit, row in zip(self.commits, self.rows, strict=True):
             yield commit, draw_row(row, lanes=lanes, is_merge=commit.merged_parent_commit_id is not None)
 
     def _names(self, commit_id: str) -> list[str]:
         return [*self.branches.get(commit_id, ()), *self.tags.get(commit_id, ())]
+
+
+def select_commits(found: "Iterable[GraphCommit]", *, table: str | None, actor: str | None) -> "Iterator[GraphCommit]":
+    """Yield the commits that changed a table and were made by an actor. None selects all."""
+    for commit in found:
+        if (table is None or table in commit.tables) and (actor is None or actor == commit.actor_id):
+            yield commit
 
 
 def draw_commits(
@@ -308,6 +308,20 @@ def lane_count(rows: Sequence[LaneRow]) -> int:
 def draw_row(row: LaneRow, *, lanes: int, is_merge: bool = False) -> str:
     """Draw the commit of a row, and the halves of the lines to the rows above and below it."""
     middle, width = ROW_HEIGHT / 2, lanes * _STEP + 2
+    parts = [f'<path d="{"".join(found)}" stroke="{colour}"/>' for colour, found in _paths_of(row).items()]
+    colour, x = _COLOURS[_shown(row.lane) % len(_COLOURS)], _x(_shown(row.lane))
+    # A ring, so that a merge is recognised without its colour.
+    fill = "var(--paper, #fff)" if is_merge else colour
+    parts.append(f'<circle cx="{x:g}" cy="{middle:g}" r="{_RADIUS}" fill="{fill}" stroke="{colour}"/>')
+    return (
+        f'<svg class="lanes" xmlns="http://www.w3.org/2000/svg" width="{width}" height="{ROW_HEIGHT}" '
+        f'viewBox="0 0 {width} {ROW_HEIGHT}" fill="none" stroke-width="2" aria-hidden="true" focusable="false">'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def _paths_of(row: LaneRow) -> dict[str, list[str]]:
+    """Draw the lines of a row, by colour."""
     # Sets, because lanes beyond the last one are drawn at one position: each line is drawn once.
     above, below = ({(_shown(start), _shown(end)) for start, end in lines} for lines in (row.above, row.below))
     # One path for each colour, and one line for a lane that passes: a graph of many branches has many lanes.
@@ -319,16 +333,7 @@ def draw_row(row: LaneRow, *, lanes: int, is_merge: bool = False) -> str:
     for start, end in sorted(below):
         if start != end or (start, end) not in above:
             paths[_colour(start, end)].append(_half(start, end, upper=False))
-    parts = [f'<path d="{"".join(found)}" stroke="{colour}"/>' for colour, found in paths.items()]
-    colour, x = _COLOURS[_shown(row.lane) % len(_COLOURS)], _x(_shown(row.lane))
-    # A ring, so that a merge is recognised without its colour.
-    fill = "var(--paper, #fff)" if is_merge else colour
-    parts.append(f'<circle cx="{x:g}" cy="{middle:g}" r="{_RADIUS}" fill="{fill}" stroke="{colour}"/>')
-    return (
-        f'<svg class="lanes" xmlns="http://www.w3.org/2000/svg" width="{width}" height="{ROW_HEIGHT}" '
-        f'viewBox="0 0 {width} {ROW_HEIGHT}" fill="none" stroke-width="2" aria-hidden="true" focusable="false">'
-        f"{''.join(parts)}</svg>"
-    )
+    return paths
 
 
 def _half(start: int, end: int, *, upper: bool) -> str:

@@ -14,6 +14,7 @@ from anabranch.display import MAX_ROWS, text_table
 from anabranch.format.arguments import unknown_table
 from anabranch.ids import TableKey
 from anabranch.repo.history.table_history import SchemaChange, pair_tables
+from anabranch.repo.log.entries import TableMap
 from anabranch.repo.snapshot import Snapshot, Table
 
 if TYPE_CHECKING:
@@ -278,23 +279,35 @@ def diff_snapshots(
 
     Raise TableNotFoundError if one of `keys` is in neither snapshot.
     """
-    old, new = before.entries, after.entries
-    selected = None if keys is None else {TableKey.parse(key) for key in keys}
-    for name in selected or ():
-        if name not in old and name not in new:
-            raise unknown_table(name, "on either side", [*old, *new])
+    selected = _checked_keys(keys, before.entries, after.entries)
     tables = []
     for old_key, key in pair_tables(before, after):
         if selected is not None and not selected & {old_key, key}:
             continue
         left = None if old_key is None else before[str(old_key)]
         right = None if key is None else after[str(key)]
-        # A rename is a difference even if no row is.
-        if left is None or right is None or key != old_key or left.entry.state != right.entry.state:
+        if not _have_same_state(left, right):
             # A table is shown under its new name.
             shown = str(old_key if key is None else key)
             tables.append(TableDiff(shown, before=left, after=right, load_comparer=load_comparer))
     return Diff(before, after, tuple(tables))
+
+
+def _checked_keys(keys: Sequence[str] | None, old: TableMap, new: TableMap) -> set[TableKey] | None:
+    if keys is None:
+        return None
+    selected = {TableKey.parse(key) for key in keys}
+    for name in selected:
+        if name not in old and name not in new:
+            raise unknown_table(name, "on either side", [*old, *new])
+    return selected
+
+
+def _have_same_state(before: Table | None, after: Table | None) -> bool:
+    if before is None or after is None:
+        return False
+    # A rename is a difference even if no row is.
+    return before.key == after.key and before.entry.state == after.entry.state
 
 
 def find_appended_rows(diff: TableDiff) -> "RowSide | None":
@@ -334,24 +347,29 @@ def _iter_column_changes(before: Table, after: Table, pairs: "Sequence[ColumnPai
 
     old, new = before.schema, after.schema
     for pair in pairs:
-        if pair.older is None and pair.newer is not None:
+        if pair.older is not None and pair.newer is not None:
+            yield from _iter_field_changes(old.field(pair.older), new.field(pair.newer))
+        elif pair.newer is not None:
             added = show_type(new.field(pair.newer).type)
             yield SchemaChange(change="added", column=pair.newer, before=None, after=added)
-        elif pair.newer is None and pair.older is not None:
+        elif pair.older is not None:
             removed = show_type(old.field(pair.older).type)
             yield SchemaChange(change="removed", column=pair.older, before=removed, after=None)
-        elif pair.older is not None and pair.newer is not None:
-            left, right = old.field(pair.older), new.field(pair.newer)
-            for change, was, became in (
-                ("renamed", left.name, right.name),
-                ("type", left.type, right.type),
-                ("nullable", left.nullable, right.nullable),
-            ):
-                if was != became:
-                    text = show_type if change == "type" else str
-                    yield SchemaChange(change=change, column=pair.newer, before=text(was), after=text(became))
     # The rename of a key column is not a change of the key.
     names = {pair.older: pair.newer for pair in pairs}
     if tuple(names.get(name) for name in before.primary_key) != after.primary_key:
         was, became = ", ".join(before.primary_key), ", ".join(after.primary_key)
         yield SchemaChange(change="primary key", column=became, before=was, after=became)
+
+
+def _iter_field_changes(old: "pa.Field", new: "pa.Field") -> Iterator[SchemaChange]:
+    from anabranch.column_types import show_type  # loads Arrow
+
+    for change, was, became in (
+        ("renamed", old.name, new.name),
+        ("type", old.type, new.type),
+        ("nullable", old.nullable, new.nullable),
+    ):
+        if was != became:
+            text = show_type if change == "type" else str
+            yield SchemaChange(change=change, column=new.name, before=text(was), after=text(became))

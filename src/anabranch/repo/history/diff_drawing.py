@@ -1,7 +1,7 @@
 """Draw differences of tables and of rows as HTML, for notebooks and the web UI."""
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -176,8 +176,12 @@ def list_columns(diff: DrawnDiff) -> list[str]:
     newer = () if diff.after is None else diff.after.columns
     older = () if diff.before is None else diff.before.columns
     # A renamed column is shown once, under its new name.
-    renamed = {change.before for change in diff.columns if change.change == "renamed"}
+    renamed = set(_older_names(diff).values())
     return [*newer, *(name for name in older if name not in newer and name not in renamed)]
+
+
+def _older_names(diff: DrawnDiff) -> dict[str, str | None]:
+    return {change.column: change.before for change in diff.columns if change.change == "renamed"}
 
 
 def first_changes(diff: DrawnDiff, most: int) -> pa.Table:
@@ -192,22 +196,29 @@ def first_changes(diff: DrawnDiff, most: int) -> pa.Table:
 
 def _sorted(diff: DrawnDiff, changes: pa.Table) -> pa.Table:
     """Sort changes by the primary key. Without one, or if it cannot be sorted, keep their order."""
-    sides = [(side, table) for side, table in (("after", diff.after), ("before", diff.before)) if table is not None]
-    if len({len(table.primary_key) for _, table in sides}) != 1 or not sides[0][1].primary_key:
+    sides = (("after", diff.after), ("before", diff.before))
+    keys = {side: table.primary_key for side, table in sides if table is not None}
+    numbers = {len(names) for names in keys.values()}
+    if len(numbers) != 1 or 0 in numbers:
         return changes
     try:
-        keys = {}
-        for number, names in enumerate(zip(*(table.primary_key for _, table in sides), strict=True)):
-            found = [
-                pc.struct_field(changes.column(side).combine_chunks(), [name])
-                for (side, _), name in zip(sides, names, strict=True)
-            ]
-            # An inserted row has values only on the newer side, a deleted one only on the older side.
-            keys[str(number)] = pc.coalesce(*found)
-        order = pc.sort_indices(pa.table(keys), [(name, "ascending") for name in keys])
-        return changes.take(order)
+        values = _key_values(changes, keys)
+        return changes.take(pc.sort_indices(values, [(name, "ascending") for name in values.column_names]))
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowInvalid):
         return changes
+
+
+def _key_values(changes: pa.Table, keys: Mapping[str, Sequence[str]]) -> pa.Table:
+    """Return the key of each change. `keys` are the names of the key columns on each side."""
+    values = {}
+    for number, names in enumerate(zip(*keys.values(), strict=True)):
+        found = [
+            pc.struct_field(changes.column(side).combine_chunks(), [name])
+            for side, name in zip(keys, names, strict=True)
+        ]
+        # An inserted row has values only on the newer side, a deleted one only on the older side.
+        values[str(number)] = pc.coalesce(*found)
+    return pa.table(values)
 
 
 def draw_rows(diff: DrawnDiff, changes: pa.Table, names: Sequence[str]) -> str:
@@ -216,7 +227,7 @@ def draw_rows(diff: DrawnDiff, changes: pa.Table, names: Sequence[str]) -> str:
     heads = "".join(
         f'<th scope="col"><bdi>{html_line(name, 40)}</bdi>{_KEY_MARK if name in keys else ""}</th>' for name in names
     )
-    older_names = {change.column: change.before for change in diff.columns if change.change == "renamed"}
+    older_names = _older_names(diff)
     before = _values(changes, "before", [older_names.get(name) or name for name in names])
     after = _values(changes, "after", names)
     rows = []

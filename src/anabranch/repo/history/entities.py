@@ -57,8 +57,7 @@ def list_entity_changes(
     """Return the changes of a row, newest first, along the first parents of a commit.
 
     A table is identified by its name: a rename deletes the row under the old name and inserts it under the new one. A
-    table that was dropped and created again is the same table. If the table had another key at some time, the row is
-    the one with these values in that key.
+    table that was dropped and created again is the same table. If it had another key, the row has these values in it.
     """
     return list(islice(_iter_entity_changes(repo_store, record, key, entity), checked_limit(limit, "changes")))
 
@@ -118,10 +117,9 @@ def _iter_each_change(
     reader: _RowReader | None = None
     while batch := list(islice(changes, _BATCH_SIZE)):
         with collected_errors(repo_store.config, partial(_iter_commits, batch)):
-            states = (entry for change in batch for entry in (change.after, change.before) if entry is not None)
             # A commit may list a table that exists neither before nor after it: after a revert, a table that was
             # dropped on the live branch follows main again, where it was dropped, too.
-            newest = newest or next(states, None)
+            newest = newest or next(_iter_states(batch), None)
             if newest is not None:
                 reader = reader or _RowReader(repo_store.config, key, entity, newest=newest)
                 yield from reader.compare(batch)
@@ -133,6 +131,12 @@ def _iter_commits(changes: list[TableChange]) -> Iterator[str]:
     """Yield the ids of the commits that have the states before and after these changes."""
     for change in changes:
         yield from filter(None, (change.commit.graph_commit_id, change.commit.parent_commit_id))
+
+
+def _iter_states(changes: list[TableChange]) -> Iterator[TableEntry]:
+    """Yield the states of the table after and before each change."""
+    for change in changes:
+        yield from filter(None, (change.after, change.before))
 
 
 class _RowReader:
@@ -149,10 +153,9 @@ class _RowReader:
 
     def compare(self, changes: list[TableChange]) -> Iterator[EntityChange]:
         """Yield the changes of the table that changed the row."""
-        entries = [entry for change in changes for entry in (change.after, change.before) if entry is not None]
-        missing = {entry.state: entry for entry in entries if entry.state not in self._known}
+        needed = {entry.state: entry for entry in _iter_states(changes)}
+        missing = {state: entry for state, entry in needed.items() if state not in self._known}
         # Keep only the states that this batch needs: of the previous batch, that is at most the oldest one.
-        needed = {entry.state for entry in entries}
         self._known = {state: found for state, found in self._known.items() if state in needed}
         self._contents = dict(zip(missing, in_parallel(self._read_contents, missing.values()), strict=True))
         for change in changes:
@@ -180,8 +183,7 @@ class _RowReader:
             contents = read_contents(states.manifest(alike))
             fragment = None if found.fragment is None else contents.find_fragment(found.fragment)
             moved = Sighting(contents=contents, row=found.row, fragment=fragment)
-            # The next state is searched beside the oldest one with the same row. That reads only the files in which
-            # these two differ.
+            # The next state is searched beside the oldest one with the same row, so only files that differ are read.
             self._last, self._known = (older, moved), {older.state: moved}
         return alike
 
@@ -236,8 +238,7 @@ def _has_same_row(states: TableStates, entry: TableEntry, found: Sighting, numbe
 
 def _count_deleted(entry: TableEntry, contents: Contents) -> int:
     """Return how many rows were ever deleted in the line of versions up to this one."""
-    # Each inserted row takes the next id, and an updated row keeps its id. So ids without a row are those of deleted
-    # rows.
+    # Each inserted row takes the next id, and an updated row keeps its id. So ids without a row were deleted.
     return contents.next_row_id - entry.rows
 
 
@@ -253,9 +254,7 @@ def _renamed_row(change: TableChange, before: Sighting | None, after: Sighting |
     """Return the row before a change, with the names that its columns have after it."""
     if before is None or before.row is None:
         return None
-    names = {}
-    if after is not None and change.before and change.after and change.before.dataset == change.after.dataset:
-        names = find_renamed(before.contents, after.contents)
+    names = find_renamed(before.contents, after.contents) if after is not None and change.keeps_dataset else {}
     renamed: dict[object, Any] = {}
     for name, value in before.row.items():
         # A column whose name another one has now was dropped.

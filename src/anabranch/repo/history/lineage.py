@@ -208,8 +208,7 @@ def made_by(commit: GraphCommit) -> str:
 
 
 def _output(found: Mapping[str, Any]) -> OutputRecord:
-    inputs = found.get("inputs")
-    rows = found.get("rows")
+    inputs, rows = found.get("inputs"), found.get("rows")
     return OutputRecord(
         inputs=tuple(dict.fromkeys(filter(partial(_name, TableKey), inputs))) if isinstance(inputs, list) else (),
         write=_text(found.get("write")),

@@ -26,8 +26,7 @@ _REBUILD = "rebuild"
 
 # One state of a table under a name.
 _State = tuple[TableKey, StateId]
-# A table at a commit to trace back from, and its state there. If the state is None, the table is traced even if its
-# state was already visited.
+# A table at a commit to trace back from, and its state there; None to trace it even if its state was visited.
 _Start = tuple[TableKey, CommitRecord, _State | None]
 
 
@@ -92,7 +91,7 @@ class _Tracer:
     def _is_origin(self, key: TableKey, change: TableChange) -> bool:
         """Record one change of a table. Return True if no older change is part of the state after it."""
         commit = change.commit
-        is_new = change.before is None or change.after is None or change.before.dataset != change.after.dataset
+        is_new = not change.keeps_dataset
         if commit.kind in _MAINTENANCE:
             return is_new
         if (source := self._find_source(key, change)) is not None:

@@ -21,19 +21,27 @@ from anabranch.format.compare.matching import (
     order_of,
     take_or_null,
 )
-from anabranch.format.compare.parts import are_apart
-from anabranch.repo.history.comparer import ColumnTriple, RowComparer, RowComparison, RowMerge, RowSide, TableCounts
+from anabranch.repo.history.comparer import (
+    ColumnTriple,
+    RowComparer,
+    RowComparison,
+    RowMerge,
+    Rows,
+    RowSide,
+    TableCounts,
+)
 from anabranch.repo.history.memory_rows import (
     HeldRows,
     at_positions,
     encode_keys,
     find_changed,
     flagged_lists,
+    older_columns,
     read_sides,
     reads_keys_first,
+    touch_different_rows,
     values_differ,
 )
-from anabranch.storage.uris import is_local
 
 # The number of values above which DuckDB is faster, or memory may not suffice.
 _MOST_VALUES = 4_000_000
@@ -73,44 +81,50 @@ class LocalComparer:
 
 def can_compare_in_memory(question: RowComparison | RowMerge) -> bool:
     """Return whether rows are few, and of types that match here: the same on all sides, and plain ones in keys."""
-    sides = [
-        None if side is None else side.schema for side in question.sides if side is None or isinstance(side, RowSide)
-    ]
-    present = [schema for schema in sides if schema is not None]
     # A side that is not a `RowSide` cannot be read by address.
-    if len(sides) < len(question.sides) or _count_values(question) > _MOST_VALUES:
+    if not all(isinstance(side, RowSide | None) for side in question.sides) or _count_values(question) > _MOST_VALUES:
         return False
-    if isinstance(question, RowMerge) and _have_same_columns(question, present):
+    if isinstance(question, RowMerge) and _have_same_columns(question):
         return True
-    known = [dict(zip(schema.names, schema.types, strict=True)) if schema is not None else {} for schema in sides]
-
-    def types(column: ColumnPair | ColumnTriple) -> list[pa.DataType]:
-        return [side[name] for side, name in zip(known, column.names, strict=True) if name is not None and name in side]
-
-    keys, columns = list(map(types, question.keys)), list(map(types, question.columns))
-    if isinstance(question, RowComparison) and not keys and len(present) > 1:
-        # Rows without a key are matched by all their values.
-        return all(_are_same(kinds) and can_match(kinds[0]) for kinds in columns)
-    if not all(len(kinds) == len(present) and _are_same(kinds) and can_match(kinds[0]) for kinds in keys):
-        return False
-    return all(not kinds or (_are_same(kinds) and can_compare(kinds[0])) for kinds in columns)
+    return _can_match_keys(question) and _can_compare_columns(question)
 
 
-def _have_same_columns(merge: RowMerge, schemas: list[pa.Schema]) -> bool:
+def _have_same_columns(merge: RowMerge) -> bool:
     """Return whether all sides have the same columns of types that match here, which most merges do."""
-    first, *others = schemas
-    if not merge.keys or len(schemas) < len(merge.sides) or not all(first.equals(other) for other in others):
+    if merge.source is None or not merge.keys or not _have_same_schema(merge):
         return False
     if not all(column.base == column.source == column.target for column in merge.columns):
         return False
-    keys = {column.base for column in merge.keys}
-    kinds = zip(first.names, first.types, strict=True)
+    keys, schema = {column.base for column in merge.keys}, merge.source.schema
+    kinds = zip(schema.names, schema.types, strict=True)
     return all(can_match(kind) if name in keys else can_compare(kind) for name, kind in kinds)
 
 
-def _are_same(kinds: list[pa.DataType]) -> bool:
+def _can_match_keys(question: RowComparison | RowMerge) -> bool:
+    sides = sum(side is not None for side in question.sides)
+    keys = _list_types(question.keys, question.sides)
+    return all(len(kinds) == sides and _are_all(can_match, kinds) for kinds in keys)
+
+
+def _can_compare_columns(question: RowComparison | RowMerge) -> bool:
+    # Rows without a key are matched by all their values.
+    is_by_values = isinstance(question, RowComparison) and not question.keys and None not in question.sides
+    is_supported = can_match if is_by_values else can_compare
+    return all(not kinds or _are_all(is_supported, kinds) for kinds in _list_types(question.columns, question.sides))
+
+
+def _list_types(
+    columns: Sequence[ColumnPair] | Sequence[ColumnTriple], sides: Sequence[Rows | None]
+) -> list[list[pa.DataType]]:
+    """Return the types of each column on the sides that have it."""
+    known = [{} if side is None else dict(zip(side.schema.names, side.schema.types, strict=True)) for side in sides]
+    return [[types[name] for types, name in zip(known, each.names, strict=True) if name in types] for each in columns]
+
+
+def _are_all(is_supported: Callable[[pa.DataType], bool], kinds: list[pa.DataType]) -> bool:
+    """Return whether types are the same, and of a supported kind."""
     # Not a set: extension types of Python have no hash.
-    return bool(kinds) and all(kind == kinds[0] for kind in kinds[1:])
+    return bool(kinds) and all(kind == kinds[0] for kind in kinds[1:]) and is_supported(kinds[0])
 
 
 def _count_values(question: RowComparison | RowMerge) -> int:
@@ -122,22 +136,23 @@ def _count_values(question: RowComparison | RowMerge) -> int:
     )
 
 
+def _key_names(keys: Sequence[ColumnPair] | Sequence[ColumnTriple]) -> list[list[str]]:
+    """Return the names of the key columns on each side. Without a key, return no sides."""
+    return [[str(name) for name in names] for names in zip(*(column.names for column in keys), strict=True)]
+
+
 class _Comparison:
     """The rows of two versions, in pairs. -1 means a row that a side does not have."""
 
     def __init__(self, comparison: RowComparison, *, with_values: bool) -> None:
         self._pairs = [(pair.older, pair.newer) for pair in comparison.columns]
-        keys = [str(pair.older) for pair in comparison.keys], [str(pair.newer) for pair in comparison.keys]
-        reads_keys = bool(comparison.keys) and not with_values and reads_keys_first(comparison.older)
-        is_narrow = with_values and bool(comparison.unchanged) and bool(comparison.keys)
-        sides, columns = comparison.sides, keys[0] if reads_keys else None
-        if is_narrow and comparison.older is not None:
-            # The other columns are the same in the newer rows.
-            names = comparison.older.schema.names
-            columns = [name for name in names if name in keys[0] or name not in comparison.unchanged]
+        keys, sides = _key_names(comparison.keys), comparison.sides
+        columns = older_columns(comparison, with_values=with_values)
+        is_narrow = with_values and columns is not None
+        if is_narrow:
             sides = tuple(replace(side, with_row_ids=True) if isinstance(side, RowSide) else side for side in sides)
         self._older, self._newer = read_sides(sides, [columns, None])
-        if comparison.keys:
+        if keys:
             self._older_rows, self._newer_rows = full_join(*encode_keys((self._older, self._newer), keys))
             if is_narrow:
                 self._older = self._older.completed(self._newer, self._older_rows, self._newer_rows)
@@ -198,17 +213,15 @@ class _Comparison:
 class MatchedRows:
     """The rows that the source of a merge may have changed, matched with those of the base and the target.
 
-    The rows of the base are there twice: `o` are those that the source may have changed into `n`, `p` those that the
-    target may have changed into `q`.
+    The rows of the base are there twice: the source may have changed `o` into `n`, and the target `p` into `q`.
     """
 
     def __init__(self, merge: RowMerge) -> None:
         self._columns = merge.columns
-        keys = [[str(name) for name in names] for names in zip(*(column.names for column in merge.keys), strict=True)]
+        keys = _key_names(merge.keys)
         has_keys_only = reads_keys_first(merge.base_of_source)
-        # Of rows that only the source touched it suffices to know whether they changed, unless columns were added or
-        # dropped.
-        has_same_columns = all(column.base and column.source and column.target for column in self._columns)
+        # Of rows that only the source touched, only a change must be known, unless columns were added or dropped.
+        has_same_columns = all(all(column.names) for column in self._columns)
         self._is_probed = has_keys_only and has_same_columns
         self._has_same_schema = self._is_probed and _have_same_schema(merge)
         of_base, _, of_target, target = keys or [[]] * 4
@@ -247,8 +260,7 @@ class MatchedRows:
         if keys:
             own = np.where(n_rows >= 0, at_positions(n, n_rows, missing=NO_CODE), own)
         rows, p_rows = left_join(own, p)
-        # A repeated key multiplies rows in a join, so that the rows are mapped through both. `_check_unique_keys`
-        # reports it later.
+        # A repeated key multiplies rows in a join, so they are mapped through both. `_check_unique_keys` reports it.
         again, q_rows = left_join(own[rows], q)
         self._o_rows, self._n_rows = o_rows[rows][again], n_rows[rows][again]
         self._p_rows, self._q_rows = p_rows[again], q_rows
@@ -269,8 +281,7 @@ class MatchedRows:
         if not has_one_base:
             self._p.load(self._p_rows)
         self._compare_cells(np.flatnonzero(is_compared))
-        # Rows that only the source touched: the merge takes the whole row of the source, so that it only matters
-        # whether it changed.
+        # Rows that only the source touched: the merge takes the whole row, so it only matters whether it changed.
         left = np.flatnonzero(~self._is_contested & self._is_probed & ~self._is_kept)
         pairs = [(column.base, column.source) for column in self._columns]
         self._took[left] = find_changed(self._o, self._n, self._o_rows[left], self._n_rows[left], pairs)
@@ -378,21 +389,7 @@ class MatchedRows:
         return rows[np.lexsort((at_positions(self._ranks, n_rows, missing=0), addresses, o_rows < 0, is_new))]
 
 
-def touch_different_rows(merge: RowMerge) -> bool:
-    """Return whether both sides only changed rows of the base on a local disk, and no row was changed by both.
-
-    In a remote store, all sides are read at once, and to read two of them later would take longer.
-    """
-    source, base, target = merge.base_of_source, merge.base_of_target, merge.target
-    if not (isinstance(source, RowSide) and isinstance(base, RowSide) and isinstance(target, RowSide)):
-        return False
-    # If the target has more or fewer rows, some were inserted or deleted, and may repeat a key.
-    is_update = base.rows == target.rows and is_local(base.version_ref.home.root)
-    return is_update and are_apart(source.parts, base.parts)
-
-
 def _have_same_schema(merge: RowMerge) -> bool:
     """Return whether columns have the same names and types on all sides, and take nulls on all sides or on none."""
-    sides = [merge.base_of_source, merge.source, merge.target]
-    first, *others = [None if side is None else side.schema for side in sides]
+    first, *others = [None if side is None else side.schema for side in merge.sides]
     return first is not None and all(other is not None and first.equals(other) for other in others)

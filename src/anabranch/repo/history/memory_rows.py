@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.format.compare.matching import Codes, Mask, Positions, differ, encode
-from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID, are_in_parts, join_parts, take_at
+from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID, are_apart, are_in_parts, join_parts, take_at
 from anabranch.format.staging import VersionRef
-from anabranch.repo.history.comparer import Rows, RowSide, row_type
+from anabranch.repo.history.comparer import RowComparison, RowMerge, Rows, RowSide, row_type
 from anabranch.storage import at_once, in_parallel
 from anabranch.storage.uris import is_local
 
@@ -179,30 +179,62 @@ def reads_keys_first(side: Rows | None) -> bool:
     return len(side.schema) > _MOST_COLUMNS_AT_ONCE or is_local(side.version_ref.home.root)
 
 
+def older_columns(comparison: RowComparison, *, with_values: bool) -> list[str] | None:
+    """Return the columns of the older side to read before rows are matched, None for all."""
+    older, keys = comparison.older, [str(pair.older) for pair in comparison.keys]
+    if older is None or not keys:
+        return None
+    if not with_values:
+        return keys if reads_keys_first(older) else None
+    # Unchanged columns are the same in the newer rows.
+    unchanged = comparison.unchanged.difference(keys)
+    return [name for name in older.schema.names if name not in unchanged] if comparison.unchanged else None
+
+
+def touch_different_rows(merge: RowMerge) -> bool:
+    """Return whether both sides only changed rows of the base on a local disk, and no row was changed by both.
+
+    In a remote store, all sides are read at once, and to read two of them later would take longer.
+    """
+    source, base, target = merge.base_of_source, merge.base_of_target, merge.target
+    if not (isinstance(source, RowSide) and isinstance(base, RowSide) and isinstance(target, RowSide)):
+        return False
+    # If the target has more or fewer rows, some were inserted or deleted, and may repeat a key.
+    is_update = base.rows == target.rows and is_local(base.version_ref.home.root)
+    return is_update and are_apart(source.parts, base.parts)
+
+
 def read_sides(sides: Sequence[Rows | None], columns: Sequence[Sequence[str] | None]) -> list[HeldRows]:
     """Read all sides. `columns` are those of each side, None for all.
 
     The same columns of rows of the same version are read together, such as the keys of the base for both sides.
     """
     held = [side for side in sides if side is None or isinstance(side, RowSide)]
-    groups: dict[tuple[VersionRef, tuple[str, ...]] | int, list[int]] = {}
-    for number, (side, names) in enumerate(zip(held, columns, strict=True)):
-        # The base is a side twice, with overlapping rows. Its keys are read once and then divided.
-        group = number if side is None or not names else (side.version_ref, tuple(names))
-        groups.setdefault(group, []).append(number)
+    groups = _group_alike(held, columns)
 
     def read(numbers: Sequence[int]) -> list[HeldRows]:
-        together = [side for number in numbers if (side := held[number]) is not None]
-        names = columns[numbers[0]]
-        return [HeldRows.read(held[numbers[0]], names)] if len(numbers) == 1 else _read_together(together, names or ())
+        return _read_together([held[number] for number in numbers], columns[numbers[0]])
 
     root = next(side.version_ref.home.root for side in held if side is not None)
-    found = in_parallel(read, groups.values(), at_a_time=at_once(root))
-    by_number = dict(zip(chain.from_iterable(groups.values()), chain.from_iterable(found), strict=True))
+    found = in_parallel(read, groups, at_a_time=at_once(root))
+    by_number = dict(zip(chain.from_iterable(groups), chain.from_iterable(found), strict=True))
     return [by_number[number] for number in range(len(held))]
 
 
-def _read_together(sides: Sequence[RowSide], columns: Sequence[str]) -> list[HeldRows]:
+def _group_alike(sides: Sequence[RowSide | None], columns: Sequence[Sequence[str] | None]) -> list[list[int]]:
+    """Return the numbers of the sides in groups of which the same columns of one version are read."""
+    groups: dict[tuple[VersionRef, tuple[str, ...]] | int, list[int]] = {}
+    for number, (side, names) in enumerate(zip(sides, columns, strict=True)):
+        # The base is a side twice, with overlapping rows. Its keys are read once and then divided.
+        group = number if side is None or not names else (side.version_ref, tuple(names))
+        groups.setdefault(group, []).append(number)
+    return list(groups.values())
+
+
+def _read_together(group: Sequence[RowSide | None], columns: Sequence[str] | None) -> list[HeldRows]:
+    if len(group) == 1:
+        return [HeldRows.read(group[0], columns)]
+    sides = [side for side in group if side is not None]
     parts = join_parts([part for side in sides for part in side.parts])
     read = _read(replace(sides[0], parts=parts, with_row_ids=any(side.with_row_ids for side in sides)), columns)
     addresses = read.column(ROW_ADDRESS).to_numpy()
@@ -236,8 +268,7 @@ def find_changed(
     )
     left = np.arange(len(older_rows))
     # Most updates change the same few columns of all rows. So columns of one row are read until some differ, and then
-    # only these of the other rows. Rows without a difference in these columns need another probe: another update may
-    # have changed them.
+    # only these of the other rows. Rows that do not differ in them need another probe, for other updates.
     for _ in range(0 if older.has_all else _MOST_PROBES):
         left = compared.compare_like_first(left)
     compared.compare(left, range(len(pairs)))
@@ -260,15 +291,17 @@ class _ComparedRows:
         if not len(rows) or not len(numbers):
             return
         names, other_names = zip(*(self.pairs[number] for number in numbers), strict=True)
-        known, older_rows = [name for name in names if name is not None], self.older_rows[rows]
-        if self.older.has_all or not known:
-            before = self.older.columns(known, older_rows)
-        else:
-            before = dict(zip(known, self.older.read_again(older_rows, known).columns, strict=True))
+        before = self._older_columns(names, self.older_rows[rows])
         after = self.newer.columns(other_names, self.newer_rows[rows])
         for number, name, other in zip(numbers, names, other_names, strict=True):
             values = None if name is None else before.get(name), None if other is None else after.get(other)
             self.changed[rows, number] = values_differ(*values, len(rows))
+
+    def _older_columns(self, names: Sequence[str | None], rows: Positions) -> dict[str, pa.Array]:
+        known = [name for name in names if name is not None]
+        if self.older.has_all or not known:
+            return self.older.columns(known, rows)
+        return dict(zip(known, self.older.read_again(rows, known).columns, strict=True))
 
     def compare_like_first(self, rows: Positions) -> Positions:
         """Compare the columns in which the first row differs. Return the rows that do not differ in them."""

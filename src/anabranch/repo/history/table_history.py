@@ -27,19 +27,27 @@ def match_tables(config: RepoConfig, before: TableMap, after: TableMap) -> dict[
     found = {key: key for key, entry in before.items() if key in after and after[key].dataset == entry.dataset}
     if len(found) == len(before):
         return found
+    found |= _match_renamed(config, before, after, found)
+    taken = set(found.values())
+    return found | {key: key for key in sorted(before.keys() - found.keys()) if key in after and key not in taken}
+
+
+def _match_renamed(
+    config: RepoConfig, before: TableMap, after: TableMap, matched: Mapping[TableKey, TableKey]
+) -> dict[TableKey, TableKey]:
+    """Return the tables that are in the same dataset under another name, without those that are matched."""
     others: dict[str, list[TableKey]] = {}
-    for key in sorted(after.keys() - found.keys()):
+    for key in sorted(after.keys() - matched.keys()):
         others.setdefault(after[key].dataset, []).append(key)
-    missing = sorted(before.keys() - found.keys())
-    for key in missing:
+    found = {}
+    for key in sorted(before.keys() - matched.keys()):
         candidates = others.get(before[key].dataset, [])
         # Tables of one name that were created on two branches share a folder, and are still different tables.
         other = next((one for one in candidates if _is_same_table(config, key, before[key], one, after[one])), None)
         if other is not None:
             candidates.remove(other)
             found[key] = other
-    taken = set(found.values())
-    return found | {key: key for key in missing if key not in found and key in after and key not in taken}
+    return found
 
 
 def find_renames(repo_store: RepoStore, commit: GraphCommit) -> dict[TableKey, TableKey]:
@@ -63,13 +71,14 @@ def pair_tables(before: Snapshot, after: Snapshot) -> list[tuple[TableKey | None
 
 def with_other_names(keys: Iterable[TableKey], *states: Mapping[TableKey, TableEntry | None]) -> set[TableKey]:
     """Return keys, with all other keys that the tables of these keys have in the given states."""
-    found = set(keys)
-    while True:
-        datasets = {entry.dataset for state in states for key in found if (entry := state.get(key)) is not None}
-        others = {key for state in states for key, entry in state.items() if entry and entry.dataset in datasets}
-        if others <= found:
-            return found
+    tables = [(key, entry.dataset) for state in states for key, entry in state.items() if entry is not None]
+    found: set[TableKey] = set()
+    others = set(keys)
+    while not others <= found:
         found |= others
+        datasets = {dataset for key, dataset in tables if key in found}
+        others = {key for key, dataset in tables if dataset in datasets}
+    return found
 
 
 def _is_same_table(
@@ -127,6 +136,11 @@ class TableChange:
     before: TableEntry | None
     after: TableEntry | None
 
+    @property
+    def keeps_dataset(self) -> bool:
+        """Whether the table exists before and after the commit, in the same dataset."""
+        return self.before is not None and self.after is not None and self.before.dataset == self.after.dataset
+
 
 def require_table(repo_store: RepoStore, record: CommitRecord, key: TableKey) -> TableEntry:
     """Return the state of a table at a commit. Raise TableNotFoundError if the commit does not have the table."""
@@ -172,8 +186,7 @@ def _iter_each_met(repo_store: RepoStore, record: CommitRecord, key: TableKey) -
             yield from _iter_main(repo_store, key, main_id, newest=state, until=step.after)
         older = next(steps, None)
         is_freeze = step.commit.kind is CommitKind.FREEZE
-        # Main may have changed the table between two commits of a live branch, so that the older step does not show
-        # the state before this one.
+        # Main may have changed the table between two commits of a live branch: the older step does not show that.
         if step.main_id is not None or is_freeze:
             state, main_id = step.before, step.main_id
         else:
@@ -304,8 +317,7 @@ class TableStates:
 
         In a line of states that were staged on each other, the states that are like the newest follow each other.
         """
-        # In growing steps first, then by halving: each check reads a manifest, and a row may be unchanged over
-        # thousands of states or over one.
+        # In growing steps, then by halving: a check reads a manifest, and one state or thousands may have the same row.
         alike, step = number, 1
         while True:
             other = self._end_of_line(alike, step)

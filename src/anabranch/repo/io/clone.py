@@ -1,8 +1,7 @@
 """Clones and relocation: make a repository from one commit of another, and adapt one that was moved or copied.
 
 The tables of a clone are written first, then their commit, then the mark that makes the folder a repository. The clone
-is registered in the source before anything is read from it. An interrupted clone leaves a folder without a mark, and
-the next attempt clears it.
+is registered in the source before anything is read from it. An interrupted clone has no mark: the next one clears it.
 """
 
 import warnings
@@ -57,7 +56,6 @@ class CloneRequest:
 
 
 def _select(tables: TableMap, wanted: Sequence[str] | None) -> TableMap:
-    """Return the requested tables. Raise TableNotFoundError if one does not exist."""
     if wanted is None:
         return tables
     require_names(wanted, "tables")
@@ -86,8 +84,7 @@ def clone_repository(
     selected = _select(source.commits.tables_of(found.record), tables)
     request = CloneRequest(source=source, commit=found.get_commit(), tables=selected, kind=kind, target=target)
     before, options = clone_log.find_origin(target), source.config.storage_options
-    # All files exist, and only the first entry and the mark are missing. If this request wants another clone, it fails
-    # as for any existing repository.
+    # Only the first entry and the mark are missing. A request for another clone fails as for any existing repository.
     if before is not None and before.state is AttemptState.FINISHED and not creation.has_mark(target):
         _complete(target, before, options)
         if before.has_same_result(_attempt(request, before, ())):
@@ -95,8 +92,7 @@ def clone_repository(
     _check_target(request, is_unfinished=before is not None)
     attempt = _attempt(request, before, _register(request))
     try:
-        # Begin before anything is deleted: from here on, the earlier attempt cannot finish, so that no finished clone
-        # loses its files.
+        # Begin before anything is deleted: now the earlier attempt cannot finish, so no finished clone loses files.
         clone_log.put_attempt(target, attempt)
         _clear(target, before, options)
         record, copied = _clone_tables(request, attempt, progress)
@@ -152,8 +148,7 @@ def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
 def _register(request: CloneRequest) -> tuple[Registration, ...]:
     """Register the clone in the source and, for a shallow clone, in the sources of the source.
 
-    A shallow clone of a shallow clone reads the files of both. A read-only source gets no registration, so its
-    garbage collection does not know of the clone.
+    A shallow clone of a shallow clone reads the files of both. The gc of a read-only source does not know its clones.
     """
     source, target = request.source.config, request.target.root
     try:
@@ -209,7 +204,6 @@ def _at(root: str, storage_options: Mapping[str, str], actor: str | None = None)
 
 
 def _release(registrations: Sequence[Registration], storage_options: Mapping[str, str], *, target: str) -> None:
-    """Release the registrations of a clone at `target`."""
     for each in registrations:
         clones = Clones(_at(each.repository, storage_options))
         # The list may come from a folder that was copied: then it names the protection of another clone, which stays.
@@ -334,10 +328,7 @@ def relocate_repository(
     clone_log.follow_source(config, lambda path: moved_path(path, moved))
     if mark.root != config.root:
         moved[mark.root] = config.root
-    # Also the history tables, and the tables that no commit names: homes of deleted branches and old versions must read
-    # the new location, too.
-    datasets = [*(f"{TABLES}/{dataset}" for dataset in config.list_datasets()), *config.store.list_folders()]
-    datasets, reports = sorted(path for path in datasets if path.endswith(".lance")), []
+    datasets, reports = _list_lance_folders(config), []
     for report in iter_in_parallel(lambda path: relocate_with(config.home_at(path), moved), datasets):
         reports.append(report)
         progress(len(reports), len(datasets))
@@ -352,12 +343,20 @@ def relocate_repository(
             for base in report.unexplained
         ),
     )
-    # The mark is last. As long as it names the former root, each home is checked when it is opened, and garbage
-    # collection refuses to run.
+    # The mark is last. While it names the former root, homes are checked when they are opened, and gc refuses to run.
     if relocation.is_complete and mark.root != config.root:
         _repair_hints(config)
         creation.replace_mark(config, replace(mark, root=config.root))
     return relocation
+
+
+def _list_lance_folders(config: RepoConfig) -> list[str]:
+    """Return the folders of the history tables and of all tables, also of those that no commit names.
+
+    Homes of deleted branches and old versions must read the new location, too.
+    """
+    tables = [f"{TABLES}/{dataset}" for dataset in config.list_datasets()]
+    return sorted(path for path in (*tables, *config.store.list_folders()) if path.endswith(".lance"))
 
 
 def _checked(mapping: Mapping[str, str]) -> dict[str, str]:
@@ -371,8 +370,7 @@ def _checked(mapping: Mapping[str, str]) -> dict[str, str]:
 def _repair_hints(config: RepoConfig) -> None:
     """Make the hints of logs agree with the logs: in a copy made during writes, a hint may be ahead of its log.
 
-    A hint that is the next entry of its log is appended to it. A hint that is further ahead is deleted, because the
-    entries before it were not copied.
+    A hint that is the next entry of its log is appended. One further ahead is deleted: entries before it are missing.
     """
     if config.store.lists_sorted:
         return  # hints are used only on local disk

@@ -68,17 +68,7 @@ def export_table(snapshot: Snapshot, key: str, target: Target, options: ExportOp
         files, size = [target.uri], 0
     else:
         store, path = target.location()
-        csv = options.csv.for_file(target.uri)
-        if target.is_folder:
-            names = _write_folder(store, target, rows, csv, overwrite=options.overwrite)
-        else:
-            names = [path]
-            # Before the write: a refused export must not read the whole table first.
-            if not options.overwrite and store.find_info(path) is not None:
-                raise ObjectExistsError(
-                    f"the file {target.uri!r} already exists", hint="name another file, or pass `overwrite=True`"
-                )
-            write_file(store, path, target, rows, csv)
+        names = _write_files(store, path, target, rows, options)
         files, size = [target.uri_of(name) for name in names], sum(store.head(name).size for name in names)
     return ExportReport(
         table=table.key,
@@ -88,6 +78,22 @@ def export_table(snapshot: Snapshot, key: str, target: Target, options: ExportOp
         rows=count,
         bytes_written=size,
     )
+
+
+def _write_files(
+    store: ObjectStore, path: str, target: Target, rows: pa.RecordBatchReader, options: ExportOptions
+) -> list[str]:
+    """Write one file or a folder of files, and return their paths in the store."""
+    csv = options.csv.for_file(target.uri)
+    if target.is_folder:
+        return _write_folder(store, target, rows, csv, overwrite=options.overwrite)
+    # Before the write: a refused export must not read the whole table first.
+    if not options.overwrite and store.find_info(path) is not None:
+        raise ObjectExistsError(
+            f"the file {target.uri!r} already exists", hint="name another file, or pass `overwrite=True`"
+        )
+    write_file(store, path, target, rows, csv)
+    return [path]
 
 
 def _write_folder(

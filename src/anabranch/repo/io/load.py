@@ -55,19 +55,10 @@ def load_frame(
     tx: Transaction, request: LoadRequest, frame: Any, *, find_loader: Callable[[], Loader | None]
 ) -> tuple[Loaded, Choice]:
     """Write the rows of a frame and stage them in a transaction. Return the row counts and the engine that was used."""
-    overwrites = request.mode is LoadMode.OVERWRITE
     table = find_table(tx, request.key)
     # Compare the module name: PySpark may not be installed, and importing it takes long.
     if type(frame).__module__.startswith("pyspark."):
-        loader = find_loader()
-        if loader is None:
-            raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
-        given = loader.columns_of(frame, None if table is None else table.version_ref.schema)
-        new_schema = _new_schema(request, given)
-        prepared = prepare_request(tx, request, table, new_schema)
-        columns = new_schema if overwrites else prepared.version_ref.schema
-        fragments = loader.write_frame(frame, prepared.version_ref, columns, for_overwrite=overwrites).fragments
-        loaded = stage_rows(tx, request, prepared, fragments, columns if overwrites else given)
+        loaded = _load_spark_frame(tx, request, table, frame, _require_spark(find_loader()))
         return replace(loaded, created=table is None), Choice.SPARK
     # Python values have no types. Use those of the table, so that an inferred type does not conflict.
     known = request.schema if request.schema is not None or table is None else table.schema
@@ -76,12 +67,29 @@ def load_frame(
     prepared = prepare_request(tx, request, table, new_schema)
     # The new data files define the table, so they need the types of the requested schema, not of the frame. This also
     # refuses repeated columns, and nulls in columns that do not allow them.
+    overwrites = request.mode is LoadMode.OVERWRITE
     if overwrites:
         fitted = fit_rows(reader, new_schema)
         reader = pa.RecordBatchReader.from_batches(fitted.schema, fitted.batches)
     fragments = staging.write_fragments(prepared.version_ref, reader, for_overwrite=overwrites)
     loaded = stage_rows(tx, request, prepared, fragments, reader.schema)
     return replace(loaded, created=table is None), Choice.LOCAL
+
+
+def _load_spark_frame(tx: Transaction, request: LoadRequest, table: Table | None, frame: Any, loader: Loader) -> Loaded:
+    given = loader.columns_of(frame, None if table is None else table.version_ref.schema)
+    new_schema = _new_schema(request, given)
+    prepared = prepare_request(tx, request, table, new_schema)
+    overwrites = request.mode is LoadMode.OVERWRITE
+    columns = new_schema if overwrites else prepared.version_ref.schema
+    fragments = loader.write_frame(frame, prepared.version_ref, columns, for_overwrite=overwrites).fragments
+    return stage_rows(tx, request, prepared, fragments, columns if overwrites else given)
+
+
+def _require_spark(loader: Loader | None) -> Loader:
+    if loader is None:
+        raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
+    return loader
 
 
 def _new_schema(request: LoadRequest, given: pa.Schema) -> pa.Schema:
@@ -107,15 +115,8 @@ def _with_room_for_values(field: pa.Field) -> pa.Field:
 
 
 def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[str]) -> KeyConflictError:
-    """Return an error that names the files and lines of a repeated key.
-
-    Return `error` itself if no key is repeated in the files.
-    """
-    # The files are parsed again, only for the error: a load does not keep the line of each row.
-    tables = [part.table.select(keys) for part in iter_parts(task.files, task.reading, task.parsed_schema)]
-    given = pa.concat_tables(tables) if tables else task.schema.empty_table().select(keys)
-    counted = given.group_by(list(keys)).aggregate([([], "count_all")])
-    repeated = counted.filter(pc.greater(counted.column("count_all"), 1))
+    """Return an error that names the files and lines of a repeated key, or `error` if the files repeat no key."""
+    repeated = _find_repeated_keys(task, keys)
     if not len(repeated):
         return error  # The conflict is with rows that the table already has.
     key = {name: repeated.column(name)[0] for name in keys}
@@ -132,6 +133,14 @@ def locate_repeated_key(error: KeyConflictError, task: LoadTask, keys: Sequence[
         hint="keep one row for each key, or keep the last row of each key with `on_duplicate='last'`",
         details={"file": file, "line": line, "reason": f"the key {values} occurs more than once"},
     )
+
+
+def _find_repeated_keys(task: LoadTask, keys: Sequence[str]) -> pa.Table:
+    # The files are parsed again, only for the error: a load does not keep the line of each row.
+    tables = [part.table.select(keys) for part in iter_parts(task.files, task.reading, task.parsed_schema)]
+    given = pa.concat_tables(tables) if tables else task.schema.empty_table().select(keys)
+    counted = given.group_by(list(keys)).aggregate([([], "count_all")])
+    return counted.filter(pc.greater(counted.column("count_all"), 1))
 
 
 def _find_key(task: LoadTask, key: Mapping[str, pa.Scalar]) -> list[tuple[str, int | None]]:
@@ -165,15 +174,7 @@ def load_files(
     # Files without a header have the columns of the table, in its order.
     if table is not None and reading.names is None:
         reading = replace(reading, names=tuple(table.schema.names))
-    schema = _target_schema(request, reading, table)
-    # An upsert into an existing table may leave columns out: they keep their values.
-    may_lack = request.mode is LoadMode.UPSERT and table is not None
-    names = check_columns(request.files, reading, schema.names, may_lack=may_lack)
-    schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
-    if table is None and not schema.names:
-        raise SchemaMismatchError(
-            f"cannot create table '{request.key}': the files have no columns", hint="check the files, or pass `schema`"
-        )
+    schema = _loaded_schema(request, reading, table)
     prepared = prepare_request(tx, request, table, schema)
     # An upsert may leave columns out, but not those of the key.
     for name in prepared.primary_key:
@@ -189,8 +190,7 @@ def load_files(
         stops_at_bad=request.on_bad is OnBad.FAIL,
     )
     written = write(task)
-    # Only after the write, because an engine finds bad records while it parses. The data files are not staged yet, so
-    # no commit refers to them.
+    # Only after the write: an engine finds bad records while it parses. No commit refers to the data files yet.
     if written.bad and request.on_bad is OnBad.FAIL:
         raise _bad_record_error(written.bad)
     try:
@@ -232,6 +232,20 @@ def write_rows(task: LoadTask, *, progress: OnProgress) -> WrittenRows:
     return WrittenRows(fragments=fragments, rows_read=rows_read, bad=tuple(bad))
 
 
+def _loaded_schema(request: LoadRequest, reading: Reading, table: Table | None) -> pa.Schema:
+    """Return the columns of the target schema that the files have."""
+    schema = _target_schema(request, reading, table)
+    # An upsert into an existing table may leave columns out: they keep their values.
+    may_lack = request.mode is LoadMode.UPSERT and table is not None
+    names = check_columns(request.files, reading, schema.names, may_lack=may_lack)
+    schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
+    if table is None and not schema.names:
+        raise SchemaMismatchError(
+            f"cannot create table '{request.key}': the files have no columns", hint="check the files, or pass `schema`"
+        )
+    return schema
+
+
 def _target_schema(request: LoadRequest, reading: Reading, table: Table | None) -> pa.Schema:
     """Return the schema that the loaded rows get.
 
@@ -256,7 +270,6 @@ def _target_schema(request: LoadRequest, reading: Reading, table: Table | None) 
 
 
 def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
-    """Append bad records to the reject table of a table. Create the reject table if needed."""
     if not bad:
         return
     rejects = reject_table_of(key)
@@ -268,7 +281,6 @@ def _store_rejects(tx: Transaction, key: str, bad: Sequence[BadRecord]) -> None:
 
 
 def _remedy(reason: str) -> str:
-    """Return how to load a record that is bad for a reason."""
     if "UTF8" in reason:
         return "pass the encoding of the file, such as `csv=CsvOptions(encoding='latin-1')`"
     if reason == UNCLOSED:
@@ -280,7 +292,6 @@ def _remedy(reason: str) -> str:
 
 
 def _bad_record_error(bad: Sequence[BadRecord]) -> BadRecordError:
-    """Return the error for bad records. It shows the first one and counts the others."""
     first = bad[0]
     text = first.text if len(first.text) <= _MAX_TEXT_SHOWN else f"{first.text[:_MAX_TEXT_SHOWN]}…"
     more = ""
@@ -380,6 +391,4 @@ def _choose_loader(engine: Choice, size: int, find_loader: Callable[[], Loader |
         return None
     loader = find_loader()
     # With AUTO, a large load without PySpark runs in this process: slower, but it works.
-    if loader is None and engine is Choice.SPARK:
-        raise MissingDependencyError("PySpark is not installed", hint="pip install 'anabranch[spark]'")
-    return loader
+    return _require_spark(loader) if engine is Choice.SPARK else loader

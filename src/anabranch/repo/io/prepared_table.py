@@ -299,8 +299,7 @@ def keep_last(
 ) -> tuple[tuple[WrittenFragment, ...], int]:
     """Keep the last written row of each key. Return the data files and the number of dropped rows.
 
-    If rows are dropped, the kept rows are written again to new data files. `overwrites` is the schema of the rows
-    if they overwrite the table, else None.
+    If rows are dropped, the others are written again to new files. `overwrites` is the schema of an overwrite, or None.
     """
     version_ref, keys = prepared.version_ref, prepared.primary_key
     if not fragments:
@@ -319,8 +318,7 @@ def keep_last(
     # Only the keys are in memory at once. The other columns are read again, batch by batch.
     given = pa.Table.from_batches(read(keys), schema=pa.schema([staged.schema.field(name) for name in keys]))
     positions = pa.array(np.arange(len(given), dtype=np.int64))
-    # The data files are in the order of the source files, also if many workers wrote them, so the position decides
-    # which row is the last one.
+    # The data files are in the order of the source files, also if many workers wrote them: the last position wins.
     last = given.append_column(_POSITION, positions).group_by(list(keys)).aggregate([(_POSITION, "max")])
     repeated = len(given) - len(last)
     if not repeated:

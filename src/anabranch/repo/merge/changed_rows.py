@@ -14,8 +14,8 @@ from anabranch.format.compare.parts import row_ids_at, take_at
 from anabranch.format.staging import RowBatch, VersionRef
 from anabranch.format.staging.incoming import cast_computed
 from anabranch.repo.history.comparer import RowSide, TableCounts
-from anabranch.repo.history.memory_comparer import FEW_VALUES, can_compare_in_memory, touch_different_rows
-from anabranch.repo.history.memory_rows import HeldRows, encode_keys, find_changed, read_sides
+from anabranch.repo.history.memory_comparer import FEW_VALUES, can_compare_in_memory
+from anabranch.repo.history.memory_rows import HeldRows, encode_keys, find_changed, read_sides, touch_different_rows
 from anabranch.repo.merge.cell_resolvers import put_at
 from anabranch.repo.merge.conflict_types import NO_CONFLICTS, Unresolved
 from anabranch.repo.merge.steps import NO_ROWS, MergeTable

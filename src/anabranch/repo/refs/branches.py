@@ -6,13 +6,8 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 
 from anabranch.display import row_of, to_datetime
-from anabranch.errors import (
-    BranchExistsError,
-    BranchInUseError,
-    BranchNotFoundError,
-    InvalidInputError,
-)
-from anabranch.ids import MAIN, BranchName, Ref, TagName
+from anabranch.errors import BranchExistsError, BranchInUseError, BranchNotFoundError, InvalidInputError
+from anabranch.ids import MAIN, BranchName, Ref, TableKey, TagName
 from anabranch.repo.log.collected import require_uncollected
 from anabranch.repo.log.config import owns
 from anabranch.repo.log.entries import BranchEvent, BranchMode, LogEntry, Parent, TableEntry
@@ -115,8 +110,7 @@ def create_branch(
     if source.is_old and ((newest := repo_store.heads.find_followed(parent)) is None or newest.state.is_deleted):
         parent = replace(parent, branch=None)
 
-    # Made once, also if a tombstone of the name makes a second put necessary: its time shows `_verify_created` how long
-    # ago the source was read.
+    # Made once, also if a tombstone makes a second put necessary: `_verify_created` needs the time of the first read.
     given = {"mode": mode, "parent": parent, "description": description, "expires_at": expires_at}
     first = repo_store.heads.first_entry(name, source.record, BranchEvent.CREATED, **given)
 
@@ -268,8 +262,7 @@ def refuse_in_use(repo_store: RepoStore, name: BranchName, *, without: Collectio
 
 def refuse_active_runs(repo_store: RepoStore, name: BranchName) -> None:
     """Refuse to delete or rename a branch that an active run will publish to."""
-    # Only leases that are renewed count. A run whose process died would otherwise block the deletion until it is
-    # collected.
+    # Only renewed leases count. A run whose process died would otherwise block the deletion until it is collected.
     run_ids = repo_store.config.leases.list_alive(name)
     head = repo_store.heads.find(name) if run_ids else None
     for run_id in run_ids:
@@ -304,6 +297,20 @@ class TableDrift:
     forked_version: int | None
     main_version: int | None
 
+    @classmethod
+    def of(
+        cls, key: TableKey, forked: tuple[str | None, int] | None, mine: TableEntry | None, main: TableEntry | None
+    ) -> "TableDrift":
+        """Compare the state of main that a branch forked a table from with the present one. `mine` is the branch's."""
+        return cls(
+            table=str(key),
+            has_drifted=forked != (None if main is None else (main.home, main.version)),
+            branch_rows=None if mine is None else mine.rows,
+            main_rows=None if main is None else main.rows,
+            forked_version=None if forked is None else forked[1],
+            main_version=None if main is None else main.version,
+        )
+
 
 def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift, ...]:
     """Compare each table changed on a branch with the current state of main."""
@@ -314,19 +321,7 @@ def branch_drift(repo_store: RepoStore, branch: BranchName) -> tuple[TableDrift,
     main = CommitTables(repo_store.commits.full_map, repo_store.heads.get(BranchName(MAIN)).head)
     keys = entry.state.own if entry.state.is_live else tuple(key for key in ours if _has_written(entry, ours[key].home))
     forks = {key: _forked_from(repo_store, entry, ours[key]) for key in keys if key in ours}
-    drifts = []
-    for key in sorted(keys):
-        mine, current, forked = ours.get(key), main.get(key), forks.get(key)
-        drift = TableDrift(
-            table=str(key),
-            has_drifted=forked != (None if current is None else (current.home, current.version)),
-            branch_rows=None if mine is None else mine.rows,
-            main_rows=None if current is None else current.rows,
-            forked_version=None if forked is None else forked[1],
-            main_version=None if current is None else current.version,
-        )
-        drifts.append(drift)
-    return tuple(drifts)
+    return tuple(TableDrift.of(key, forks.get(key), ours.get(key), main.get(key)) for key in sorted(keys))
 
 
 def _forked_from(repo_store: RepoStore, entry: LogEntry, ours: TableEntry) -> tuple[str | None, int] | None:

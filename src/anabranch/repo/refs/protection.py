@@ -1,8 +1,7 @@
 """Branches that must not move: protected ones, except by merges that pass their checks, and those of ended runs.
 
 Also the lock that allows one schema change at a time: an internal branch whose entries name the process that holds it.
-Each acquisition is the next entry of its log, so only one of many succeeds. If the holder dies, its lease expires, and
-the next process takes the lock over.
+Each acquisition is the next entry of its log, so only one succeeds. The lock is free once its holder's lease expires.
 """
 
 from collections.abc import Iterator

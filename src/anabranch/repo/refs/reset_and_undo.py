@@ -131,8 +131,7 @@ def _old_position(repo_store: RepoStore, head: LogEntry, target: Resolved) -> Lo
 def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
     """Undo the last movement of a branch that is not undone yet, by an entry with the same content as the one before.
 
-    Return the new entry and the movement that was undone. Refused if the branch has moved beyond the version that the
-    caller has seen.
+    Return the new entry and the movement that was undone. Refused if the branch moved since the caller has seen it.
     """
     last = _newest_seen(repo_store, branch, seen)
     position = _last_moved(repo_store, last).position
@@ -248,8 +247,7 @@ def _last_moved(repo_store: RepoStore, last: LogEntry) -> LogEntry:
     """
     while last.number > 1:
         before = repo_store.heads.get_numbered(last.branch, last.number - 1)
-        # The movement and its roll-back are two entries that together changed nothing, so that an undo steps over
-        # both.
+        # The movement and its roll-back are two entries that together changed nothing, so an undo steps over both.
         if last.event is BranchEvent.ROLLED_BACK and before.number > 1:
             earlier = repo_store.heads.get_numbered(last.branch, before.number - 1)
             if (earlier.head.commit, earlier.state) != (last.head.commit, last.state):

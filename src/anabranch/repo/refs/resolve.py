@@ -3,19 +3,14 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice, takewhile
 
 from anabranch.display import to_microseconds
-from anabranch.errors import (
-    BranchNotFoundError,
-    CommitNotFoundError,
-    InvalidInputError,
-    NotFoundError,
-    VersionNotFoundError,
-)
+from anabranch.errors import BranchNotFoundError, CommitNotFoundError, InvalidInputError, VersionNotFoundError
 from anabranch.hints import suggest
 from anabranch.ids import MAIN, BranchName, CommitId, Ref, TagName, hint_for_ref
 from anabranch.repo.log.collected import refuse_collected, require_uncollected
@@ -24,8 +19,7 @@ from anabranch.repo.log.entries import CommitRecord, GraphCommit, LogEntry
 from anabranch.repo.log.repo_store import RepoStore, View
 from anabranch.repo.refs.tags import find_tag, list_similar_tags
 
-# A part of a ULID, which has 26 characters of base 32 without I, L, O and U. Shorter parts would match too many
-# commits.
+# A part of a ULID, which has 26 characters of base 32 without I, L, O and U. Shorter parts match too many commits.
 _PREFIX = re.compile(r"[0-9A-HJKMNP-TV-Z]{4,25}", re.IGNORECASE)
 
 
@@ -93,12 +87,8 @@ def resolve(ref: Ref, repo_store: RepoStore) -> Resolved:
 
 def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
     """A full commit id is one request; anything else is a branch first, then a tag."""
-    try:
+    with suppress(InvalidInputError):
         return Resolved.of_commit(repo_store.commits.get(CommitId.parse(name).value))
-    except NotFoundError:
-        raise
-    except InvalidInputError:
-        pass
     branch = BranchName.parse(name)
     entry = repo_store.heads.find(branch)
     # A deleted branch may share its name with a tag or a prefix, so that it is reported only if nothing else matches.
@@ -111,12 +101,16 @@ def _resolve_name(name: str, repo_store: RepoStore) -> Resolved:
         return Resolved.of_commit(record)
     if entry is not None:
         repo_store.heads.get(branch)  # raises, because the branch is deleted
+    raise _unknown_ref(name, repo_store)
+
+
+def _unknown_ref(name: str, repo_store: RepoStore) -> BranchNotFoundError:
     similar = [*repo_store.heads.names.list_similar(name), *list_similar_tags(repo_store, name)]
     lists = "see `branch_list()`, `tag_list()` and `list_commits()`"
     hint = suggest(name, similar, hint_for_ref(name, otherwise=lists))
     if name == "HEAD":
         hint = "write the name of a branch, such as main or main~1; without a ref, the current branch counts"
-    raise BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
+    return BranchNotFoundError(f"there is no branch, tag or commit '{name}'", hint=hint)
 
 
 def _by_prefix(prefix: str, repo_store: RepoStore) -> CommitRecord | None:
@@ -200,18 +194,13 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
 
 
 def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
-    """Return the entry that was the newest of a branch at a time."""
     wanted = _microseconds(ref)
     head = repo_store.heads.find(BranchName.parse(ref.name))
     if head is None:
         raise BranchNotFoundError(
             f"there is no branch '{ref.name}'", hint=repo_store.heads.names.hint_for(BranchName(ref.name))
         )
-    number = _number_at(repo_store, head, 0, wanted)
-    entry = repo_store.heads.get_numbered(head.branch, number) if number > 0 else None
-    # Before a rename, the branch is found by its former names, unless another branch had this name at that time.
-    if number < head.state.created_as and (entry is None or entry.state.is_deleted):
-        entry = _find_former(repo_store, head, wanted) or entry
+    entry = _find_entry_at(repo_store, head, wanted)
     if entry is None:
         raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
     if (now := entry.state.renamed_to) is not None:
@@ -220,6 +209,15 @@ def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
         )
     if entry.state.is_deleted:
         raise BranchNotFoundError(f"branch '{ref.name}' was deleted at {ref.at}", hint="give another time")
+    return entry
+
+
+def _find_entry_at(repo_store: RepoStore, head: LogEntry, wanted: int) -> LogEntry | None:
+    number = _number_at(repo_store, head, 0, wanted)
+    entry = repo_store.heads.get_numbered(head.branch, number) if number > 0 else None
+    # Before a rename, the branch is found by its former names, unless another branch had this name at that time.
+    if number < head.state.created_as and (entry is None or entry.state.is_deleted):
+        return _find_former(repo_store, head, wanted) or entry
     return entry
 
 
@@ -241,8 +239,7 @@ def _number_at(repo_store: RepoStore, last: LogEntry, before: int, wanted: int) 
     that a clock ahead of the store has dated are found by the store's times.
     """
     low = _last(repo_store, last, before, lambda entry: entry.at <= wanted)
-    # Entries from a clock that was ahead seem to be later than the wanted time. Without this, a ref to the present
-    # would show the state before them.
+    # Entries from a clock that was ahead seem later than the wanted time: a ref to now would show the state before.
     if before < low < last.number and (ahead := _find_ahead(repo_store, last, low)) is not None:
 
         def is_put(entry: LogEntry) -> bool:
@@ -271,8 +268,7 @@ def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> int | None:
     before, first = heads.get_numbered(head.branch, low), heads.get_numbered(head.branch, low + 1)
     tolerance = int((config.clock_tolerance or timedelta(minutes=5)) / timedelta(microseconds=1))
     is_future = first.at > config.clock() + tolerance
-    # A clock that was ahead gives its time to all entries after it until that time is reached. Two equal times are the
-    # only trace that is left once it has passed.
+    # A clock that was ahead gives its time to all entries until that time is reached: two equal times are its trace.
     following = first.number + 1
     if not is_future and (following > head.number or heads.get_numbered(head.branch, following).at != first.at):
         return None

@@ -5,13 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from anabranch.display import row_of, to_datetime
-from anabranch.errors import (
-    AnabranchError,
-    BusyError,
-    InvalidInputError,
-    TagExistsError,
-    TagNotFoundError,
-)
+from anabranch.errors import AnabranchError, BusyError, InvalidInputError, TagExistsError, TagNotFoundError
 from anabranch.hints import closest, suggest
 from anabranch.ids import BranchName, TagName
 from anabranch.repo.log import codec, validation

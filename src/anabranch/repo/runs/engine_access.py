@@ -124,8 +124,7 @@ class EngineAccess:
     ) -> Transaction:
         """Begin a transaction that is published only if the branch does not have its commit yet.
 
-        If the branch has it, `published` of the transaction is the earlier commit. Without `once` it is an ordinary
-        transaction.
+        If the branch has it, `published` of the transaction is the earlier commit. Without `once` it is ordinary.
         """
         spec = CommitSpec(message=checked_text(message), kind=kind, metadata=checked_metadata(metadata), once=once)
         target, on_published = self._repository._named(branch), self._repository._on_published
@@ -149,15 +148,13 @@ class EngineAccess:
     ) -> GraphCommit | None:
         """Publish what `change` does as one commit. None if the branch has the batch already, or if nothing changes.
 
-        A branch has a batch if one of the commits that led to its head is of this epoch of the query, or of a later
-        one. They are searched back to the last batch of the query; for its first batch, if the table is older, all of
-        them.
+        A branch has a batch if one of the commits that led to its head is of this epoch of the query, or a later one.
+        They are searched back to the last batch of the query; all of them for its first batch if the table is older.
         """
         repo_store, target = self._repo_store, self._repository._named(branch)
         head = repo_store.heads.get(target)
         once = Once(key=EPOCH, value=str(batch.epoch), is_ordered=True, is_relevant=batch.is_in)
-        # A batch that creates its table cannot be published yet. So the first batch of a query does not search all of
-        # the history for an epoch.
+        # A batch that creates its table cannot be published yet, so it does not search all of the history for it.
         has_table = View.now(repo_store, head).find_table(repo_store.commits, batch.table) is not None
         if has_table and repo_store.find_once(once, head) is not None:
             return None

@@ -116,8 +116,7 @@ def begin_run(
     refuse_protected(head)
     run_id = repo_store.config.new_id()
     lease = repo_store.config.leases.new(target, run_id)
-    # The lease first: a deletion of the target finds active runs by their leases, and would not find a run without
-    # one.
+    # The lease first: a deletion of the target finds active runs by their leases.
     lease.start()
     try:
         first = _first_entry(repo_store, head, run_id, metadata, description=message, checks=checks)
@@ -156,8 +155,7 @@ def _first_entry(
         BranchName.of_run(run_id), view.head, BranchEvent.CREATED, parent=parent, run=run, **state
     )
     entry = pin_view(repo_store, entry, view, message=f"Run on {head.branch}")
-    # On a live target, pinning may have stored a commit for what the branch shows. The run starts from that one, and
-    # what it changed is compared with it.
+    # On a live target, pinning may have stored a commit of what it shows. The run is compared with that one.
     origin = entry.head.commit.graph_commit_id
     return replace(entry, state=replace(entry.state, run=replace(run, origin=origin)))
 
@@ -190,17 +188,10 @@ def list_runs(repo_store: RepoStore, page: NamePage = ALL, *, target: BranchName
 
 def describe_run(repo_store: RepoStore, entry: LogEntry, list_alive: ListAlive | None = None) -> RunInfo:
     """Return the current state of a run."""
-    run, run_id, state = run_state(entry), entry.branch.run_id or "", entry.state
-    phase, commit_id = run.phase, run.commit_id
-    if phase not in _OVER:
-        is_held = run_id in (list_alive or repo_store.config.leases.list_alive)(run.target)
-        # A process that died after its commit has not recorded it in the run. A run that is alive and `running` has no
-        # publisher, so that the usual case needs no search.
-        commit = None if is_held and phase is RunPhase.RUNNING else find_published(repo_store, entry)
-        commit_id = None if commit is None else commit.graph_commit_id
-        phase = RunPhase.PUBLISHED if commit is not None else RunPhase.RUNNING if is_held else RunPhase.EXPIRED
+    run, state = run_state(entry), entry.state
+    phase, commit_id = _find_outcome(repo_store, entry, list_alive or repo_store.config.leases.list_alive)
     return RunInfo(
-        id=run_id,
+        id=entry.branch.run_id or "",
         target=str(run.target),
         state=phase,
         message=state.description,
@@ -213,6 +204,20 @@ def describe_run(repo_store: RepoStore, entry: LogEntry, list_alive: ListAlive |
         error=run.error,
         checks=run.outcomes or _outcomes_of(state.checks, phase),
     )
+
+
+def _find_outcome(repo_store: RepoStore, entry: LogEntry, list_alive: ListAlive) -> tuple[RunPhase, str | None]:
+    """Return the phase of a run as it is now, and the commit that it was published as."""
+    run = run_state(entry)
+    if run.phase in _OVER:
+        return run.phase, run.commit_id
+    is_held = entry.branch.run_id in list_alive(run.target)
+    # A process that died after its commit has not recorded it in the run. A run that is alive and `running` has no
+    # publisher, so that the usual case needs no search.
+    commit = None if is_held and run.phase is RunPhase.RUNNING else find_published(repo_store, entry)
+    if commit is not None:
+        return RunPhase.PUBLISHED, commit.graph_commit_id
+    return RunPhase.RUNNING if is_held else RunPhase.EXPIRED, None
 
 
 def _outcomes_of(checks: Sequence[tuple[str, str]], phase: RunPhase) -> tuple[CheckOutcome, ...]:
@@ -264,8 +269,7 @@ def close_run(
     """Record how a run ended, whatever other processes have added to its log."""
 
     def ended(newest: LogEntry) -> LogEntry:
-        # Decide on the newest entry, not on the one that the caller knows: another process may have put `publishing`
-        # again.
+        # Decide on the newest entry, not the one that the caller knows: another process may have put `publishing`.
         run = replace(run_state(newest), phase=phase, error=None, commit_id=commit_id, outcomes=outcomes)
         return next_run_entry(repo_store, newest, run)
 
@@ -287,8 +291,7 @@ def abort_run(
         nonlocal was_publishing
         run = run_state(entry)
         refuse_over(entry)
-        # A publisher that died after its commit leaves the run in `publishing`. An abort would then contradict the
-        # target.
+        # A publisher that died after its commit leaves the run in `publishing`. An abort would contradict the target.
         published = find_published(repo_store, entry)
         if published is not None:
             commit_id = published.graph_commit_id
@@ -302,8 +305,7 @@ def abort_run(
     # The run is published, so that the caller gets an error although the log has a new entry.
     if run_state(entry).phase is RunPhase.PUBLISHED:
         refuse_over(entry)
-    # The abort is recorded before the fence. So a publisher that loses against the fence reads the run again and finds
-    # the abort.
+    # The abort is recorded before the fence. So a publisher that loses against the fence then finds the abort.
     if was_publishing and (late := fence_off_publishers(repo_store, entry)) is not None:
         close_run(repo_store, entry, RunPhase.PUBLISHED, commit_id=late.graph_commit_id)
         refuse_over(get_run(repo_store, run_id))
