@@ -205,13 +205,18 @@ def _iter_tables(tree: Any) -> Iterator[Any]:
             if node["schema_name"] or node["table_name"].lower() not in visible:
                 yield node
             continue
-        for entry in node.get("cte_map", {}).get("map", ()):
-            with_itself = visible | {entry["key"].lower()}
-            # Only a recursive expression can name itself in its body. Otherwise the name means the table.
-            is_recursive = entry["value"]["query"]["node"]["type"] == "RECURSIVE_CTE_NODE"
-            todo.append((entry["value"], with_itself if is_recursive else visible))
-            visible = with_itself
-        todo += ((child, visible) for key, child in node.items() if key != "cte_map")
+        todo += _iter_children(node, visible)
+
+
+def _iter_children(node: Any, visible: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Yield the parts of a node, and the names of common table expressions that each part can use."""
+    for entry in node.get("cte_map", {}).get("map", ()):
+        with_itself = visible | {entry["key"].lower()}
+        # Only a recursive expression can name itself in its body. Otherwise the name means the table.
+        is_recursive = entry["value"]["query"]["node"]["type"] == "RECURSIVE_CTE_NODE"
+        yield entry["value"], with_itself if is_recursive else visible
+        visible = with_itself
+    yield from ((child, visible) for key, child in node.items() if key != "cte_map")
 
 
 def _iter_parameters(tree: Any) -> Iterator[str]:
@@ -278,16 +283,24 @@ def _use_of(node: Any, body: bytes) -> TableUse:
         )
     if node.get("at_clause") is not None:
         raise InvalidExpressionError(f"table '{written}' has an AT (...)", hint="write it like AT 'main~3'")
-    # The name is replaced in the text at this position. If DuckDB's position and the text disagree, refuse instead of
-    # replacing something else.
-    match = _NAME.match(body, node["query_location"])
-    if match is None or _parts_of(match.group().decode()) != [part.lower() for part in parts]:
-        raise InvalidExpressionError(f"table '{written}' cannot be found in the SQL", hint="write it in another way")
+    start, end = _span_of(parts, body, at=node["query_location"])
     bucket, mark, ref = node["schema_name"].partition(_MARK)
     table = node["table_name"]
     if not bucket and table.count(".") == 1:
         bucket, table = table.split(".")
-    return TableUse(bucket=bucket or None, table=table, ref=ref if mark else None, start=match.start(), end=match.end())
+    return TableUse(bucket=bucket or None, table=table, ref=ref if mark else None, start=start, end=end)
+
+
+def _span_of(parts: list[str], body: bytes, *, at: int) -> tuple[int, int]:
+    """Return the start and the end of a name in the text, where it is replaced.
+
+    If DuckDB's position and the text disagree, refuse instead of replacing something else.
+    """
+    match = _NAME.match(body, at)
+    if match is None or _parts_of(match.group().decode()) != [part.lower() for part in parts]:
+        written = ".".join(parts)
+        raise InvalidExpressionError(f"table '{written}' cannot be found in the SQL", hint="write it in another way")
+    return match.span()
 
 
 def _parts_of(name: str) -> list[str]:
