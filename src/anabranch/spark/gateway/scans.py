@@ -239,7 +239,7 @@ def _comparison(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -
 def _null_safe(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
     left, right = args if args[0]["op"] == "column" else (args[1], args[0])
     column, kind = _column(left, schema)
-    if right["op"] == "literal" and right.get("value") is None:
+    if _is_null(right):
         return PushedPredicate(f"({column} IS NULL)")
     literal = _literal(right, kind)
     # `<=>` is never null. `=` alone is null for a null, and under NOT these rows would be lost.
@@ -248,20 +248,20 @@ def _null_safe(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 
 def _in(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
     column, kind = _column(args[0], schema)
-    given = [arg for arg in args[1:] if arg["op"] != "literal" or arg.get("value") is not None]
+    given = [arg for arg in args[1:] if not _is_null(arg)]
     # With a null in the list the result is null, not false. Under NOT, false would become true, and null stays null.
     has_null = len(given) < len(args) - 1
     if not given:
         return PushedPredicate("false", not has_null)
-    literals = [_literal(arg, kind) for arg in given]
-    is_exact = not pa.types.is_floating(kind) and not has_null
-    if len(literals) <= _MOST_VALUES:
-        return PushedPredicate(f"({column} IN ({', '.join(literals)}))", is_exact)
-    values = [arg["value"] for arg in given]
-    if not all(isinstance(value, int) for value in values):
+    values = {_literal(arg, kind): arg["value"] for arg in given}
+    if len(values) <= _MOST_VALUES:
+        is_exact = not pa.types.is_floating(kind) and not has_null
+        return PushedPredicate(f"({column} IN ({', '.join(values)}))", is_exact)
+    if not all(isinstance(value, int) for value in values.values()):
         raise _CannotPushError
     # The range contains all values, and Spark removes the other rows in it.
-    return PushedPredicate(f"({column} BETWEEN {min(values)} AND {max(values)})", is_exact=False)
+    least, greatest = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+    return PushedPredicate(f"({column} BETWEEN {least} AND {greatest})", is_exact=False)
 
 
 def _text_match(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
@@ -286,8 +286,12 @@ def _column(found: Mapping[str, Any], schema: pa.Schema) -> tuple[str, pa.DataTy
     return ".".join(f"`{name}`" for name in found["name"]), kind
 
 
+def _is_null(found: Mapping[str, Any]) -> bool:
+    return found["op"] == "literal" and found.get("value") is None
+
+
 def _literal(found: Mapping[str, Any], kind: pa.DataType) -> str:
-    if found["op"] != "literal" or found.get("value") is None:
+    if found["op"] != "literal" or _is_null(found):
         raise _CannotPushError
     value = found["value"]
     for is_kind, write in _WRITERS:
