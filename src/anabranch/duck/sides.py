@@ -7,6 +7,7 @@ import duckdb
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError
+from anabranch.format.arrow_types import is_list
 from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID
 from anabranch.repo.history.comparer import Rows, row_type
 
@@ -25,8 +26,7 @@ _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
     (pa.types.is_decimal256, lambda _: pa.string()),
     (pa.types.is_struct, lambda kind: pa.struct([_field(field) for field in kind])),
     (pa.types.is_fixed_size_list, lambda kind: pa.list_(_field(kind.value_field), kind.list_size)),
-    (pa.types.is_large_list, lambda kind: pa.list_(_field(kind.value_field))),
-    (pa.types.is_list, lambda kind: pa.list_(_field(kind.value_field))),
+    (is_list, lambda kind: pa.list_(_field(kind.value_field))),
     # DuckDB's own maps do not allow repeated keys.
     (pa.types.is_map, lambda kind: pa.list_(pa.struct([_field(kind.key_field), _field(kind.item_field)]))),
 )

@@ -274,7 +274,7 @@ def _check(node: Any) -> None:
 
 
 def _use_of(node: Any, body: bytes) -> TableUse:
-    parts = [part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part]
+    parts = list(filter(None, (node["catalog_name"], node["schema_name"], node["table_name"])))
     written = ".".join(parts)
     if node["catalog_name"]:
         raise TableNotFoundError(
@@ -283,24 +283,16 @@ def _use_of(node: Any, body: bytes) -> TableUse:
         )
     if node.get("at_clause") is not None:
         raise InvalidExpressionError(f"table '{written}' has an AT (...)", hint="write it like AT 'main~3'")
-    start, end = _span_of(parts, body, at=node["query_location"])
+    # The name is replaced in the text at this position. If DuckDB's position and the text disagree, refuse instead of
+    # replacing something else.
+    match = _NAME.match(body, node["query_location"])
+    if match is None or _parts_of(match.group().decode()) != list(map(str.lower, parts)):
+        raise InvalidExpressionError(f"table '{written}' cannot be found in the SQL", hint="write it in another way")
     bucket, mark, ref = node["schema_name"].partition(_MARK)
     table = node["table_name"]
     if not bucket and table.count(".") == 1:
         bucket, table = table.split(".")
-    return TableUse(bucket=bucket or None, table=table, ref=ref if mark else None, start=start, end=end)
-
-
-def _span_of(parts: list[str], body: bytes, *, at: int) -> tuple[int, int]:
-    """Return the start and the end of a name in the text, where it is replaced.
-
-    If DuckDB's position and the text disagree, refuse instead of replacing something else.
-    """
-    match = _NAME.match(body, at)
-    if match is None or _parts_of(match.group().decode()) != [part.lower() for part in parts]:
-        written = ".".join(parts)
-        raise InvalidExpressionError(f"table '{written}' cannot be found in the SQL", hint="write it in another way")
-    return match.span()
+    return TableUse(bucket=bucket or None, table=table, ref=ref if mark else None, start=match.start(), end=match.end())
 
 
 def _parts_of(name: str) -> list[str]:
