@@ -39,29 +39,34 @@ def aggregate_rows(rows: Iterator[pa.RecordBatch], wanted: Sequence[Mapping[str,
     Each has a `function` (`count_star`, `count`, `min` or `max`) and, except for the first, a `column`. The rows must
     have the types that Spark shows, so that the least value is that of Spark.
     """
-    counts = [0] * len(wanted)
-    extremes: list[list[pa.Scalar]] = [[] for _ in wanted]
+    found: list[list[Any]] = [[] for _ in wanted]
     for batch in rows:
-        for number, one in enumerate(wanted):
-            match one["function"]:
-                case "count_star":
-                    counts[number] += batch.num_rows
-                case "count":
-                    counts[number] += batch.num_rows - batch.column(one["column"]).null_count
-                case "min":
-                    extremes[number].append(pc.min(batch.column(one["column"])))
-                case "max":
-                    extremes[number].append(pc.max(batch.column(one["column"])))
-                case other:
-                    raise ValueError(f"unknown aggregate {other!r}")
+        for values, one in zip(found, wanted, strict=True):
+            values.append(_aggregate(batch, one))
     arrays = [
-        _extreme(one["function"], found, field.type) if one["function"] in {"min", "max"} else pa.array([count])
-        for one, count, found, field in zip(wanted, counts, extremes, answer, strict=True)
+        _combined(one["function"], values, field.type) for one, values, field in zip(wanted, found, answer, strict=True)
     ]
     return pa.table(arrays, schema=answer)
 
 
-def _extreme(function: str, found: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
+def _aggregate(batch: pa.RecordBatch, wanted: Mapping[str, Any]) -> int | pa.Scalar:
+    match wanted["function"]:
+        case "count_star":
+            return batch.num_rows
+        case "count":
+            return batch.num_rows - batch.column(wanted["column"]).null_count
+        case "min":
+            return pc.min(batch.column(wanted["column"]))
+        case "max":
+            return pc.max(batch.column(wanted["column"]))
+        case other:
+            raise ValueError(f"unknown aggregate {other!r}")
+
+
+def _combined(function: str, found: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return the aggregate of all batches from those of each."""
+    if function not in {"min", "max"}:
+        return pa.array([sum(found)])
     # Keep Arrow's values: Python's dates and times have a smaller range than Spark's.
     values = pa.array(found, kind) if found else pa.nulls(1, kind)
     return pa.array([pc.min(values) if function == "min" else pc.max(values)], kind)
