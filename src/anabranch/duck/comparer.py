@@ -103,7 +103,7 @@ class DuckComparer:
 
 
 def _find_hashed(names: Sequence[str | None], sides: Mapping[int, Side], own: Side) -> str | None:
-    """Return the SQL to hash a column on one side, or None if some side lacks it in a comparable type.
+    """Return the SQL to hash a column on one side. None if a side lacks it, or has a type that is hashed differently.
 
     Every side must put a row into the same bucket, so only columns that all sides have are hashed.
     """
@@ -126,7 +126,7 @@ def _hashable(column: Column, columns: Sequence[Column]) -> str | None:
 
 
 def _has_ambiguous_text(kind: pa.DataType) -> bool:
-    """Return whether values may have other texts than equal values of another type, because of rounding or a format."""
+    """Return whether equal values of two types may have two texts: numbers are rounded, and times have many forms."""
     return bool(pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind))
 
 

@@ -185,7 +185,7 @@ def _comparable(columns: Sequence[Column]) -> list[str]:
 
 
 def _are_comparable(columns: Sequence[Column]) -> bool:
-    """Return whether DuckDB can compare the columns directly. A cast of other types could raise an error."""
+    """Return whether DuckDB can compare the columns directly. With others, a cast could raise an error."""
     kinds, given = {column.kind for column in columns}, {column.given for column in columns}
     # DuckDB stores durations as numbers of their units.
     if all(map(pa.types.is_duration, given)):

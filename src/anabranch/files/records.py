@@ -249,7 +249,7 @@ def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool
 
 
 def _bad_end(held: bytes, at: int, dialect: Dialect, *, is_last: bool) -> int:
-    """Return the end of a bad record: of its first line, so that the next one is found. 0 if it may continue."""
+    """Return the end of the first line of a bad record, so that the next one is found. 0 if it may not be complete."""
     after = held.find(b"\n", at) + 1
     # The closing quote may be in the next piece. Beyond the limit it counts as missing.
     may_continue = not is_last and len(held) - at < LONGEST_RECORD

@@ -186,9 +186,8 @@ def _known_columns(file: SourceFile, reading: Reading, expected: Sequence[str], 
 def _wrong_columns(file: SourceFile, names: Sequence[str], expected: Sequence[str]) -> SchemaMismatchError:
     extra = [name for name in names if name not in expected]
     missing = [name for name in expected if name not in names]
-    parts = [
-        f"{what} {', '.join(map(repr, found))}" for what, found in (("also has", extra), ("lacks", missing)) if found
-    ]
+    differences = {"also has": extra, "lacks": missing}
+    parts = [f"{what} {', '.join(map(repr, found))}" for what, found in differences.items() if found]
     return SchemaMismatchError(
         f"{file.uri!r} {' and '.join(parts)}: the columns are {', '.join(map(repr, expected))}",
         hint="correct the file, or change the table's columns first",
@@ -280,6 +279,6 @@ def cut_file(file: SourceFile, reading: Reading, *, span_bytes: int) -> tuple[So
 
 
 def _can_be_cut(file: SourceFile, reading: Reading) -> bool:
-    """Return whether a file has text that can be read from any record. Compression and other encodings prevent it."""
+    """Return whether a file can be read from any record. If it is packed or must be decoded, it is read from its start."""
     is_utf8 = reading.format is not FileFormat.CSV or reading.csv.is_utf8
     return reading.format.is_text and file.compression is Compression.NONE and is_utf8
