@@ -279,6 +279,6 @@ def cut_file(file: SourceFile, reading: Reading, *, span_bytes: int) -> tuple[So
 
 
 def _can_be_cut(file: SourceFile, reading: Reading) -> bool:
-    """Return whether a file can be read from any record. If it is packed or must be decoded, it is read from its start."""
+    """Return whether a file can be read from any record. It cannot if it is compressed or must be decoded."""
     is_utf8 = reading.format is not FileFormat.CSV or reading.csv.is_utf8
     return reading.format.is_text and file.compression is Compression.NONE and is_utf8
