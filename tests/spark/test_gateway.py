@@ -200,6 +200,20 @@ def test_closed_connection_ends_the_scan(gateway: Gateway, lake: ab.Repository) 
     assert gateway.ask("hello") == {"protocol": 1}
 
 
+@pytest.mark.parametrize("kind", [pa.int32(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str)
+def test_long_list_of_values_is_pushed_as_their_range(gateway: Gateway, lake: ab.Repository, kind: pa.DataType) -> None:
+    with lake.transaction() as tx:
+        tx.create_table("s.days", pa.schema([("v", kind)]))
+        tx.append("s.days", pa.table({"v": pa.array(range(8_000), kind)}))
+    common = {"repo": lake.uri, "storage_options": {}}
+    version_ref = gateway.ask("load_table", parts=["s", "days"], branch="main", **common)["version_ref"]
+    values = [{"op": "literal", "value": value} for value in range(1_000, 7_000)]
+    wanted = {"op": "IN", "args": [{"op": "column", "name": ["v"]}, *values]}
+    [pushed] = gateway.ask("push_filters", version_ref=version_ref, filters=[wanted], **common)["pushed"]
+    assert not pushed["exact"]
+    assert lake.snapshot()["s.days"].count_rows(pushed["sql"]) == 6_000
+
+
 def test_commit_after_an_external_write_warns_on_standard_error(tmp_path: Path, lake: ab.Repository) -> None:
     lance.write_dataset(orders(900, 901), lake.snapshot()[ORDERS].uri, mode="append")
     with started(tmp_path / "gateway", errors=subprocess.PIPE) as gateway:

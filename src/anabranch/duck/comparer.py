@@ -1,7 +1,7 @@
 """Compare and merge rows of versions by DuckDB, inside this process."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -62,17 +62,12 @@ class DuckComparer:
         return pa.RecordBatchReader.from_batches(asked.schema, batches())
 
     def find_buckets(self, question: RowComparison | RowMerge, *, side: int, buckets: int) -> pa.Array:
-        sides = [Side(alias, rows) for alias, rows in zip("onpq", question.sides, strict=False)]
+        named = enumerate(zip("onpq", question.sides, strict=False))
+        sides = {number: Side(alias, rows) for number, (alias, rows) in named if rows is not None}
         own = sides[side]
-        # Every side must put a row into the same bucket, so only columns that all sides have, in comparable types, are
-        # hashed.
-        there = [number for number, rows in enumerate(question.sides) if rows is not None]
         matched = question.keys if isinstance(question, RowMerge) else question.keys or question.columns
-        hashed = []
-        for names in (column.names for column in matched):
-            columns = [found for number in there if (found := sides[number].find(names[number]))]
-            if len(columns) == len(there) and (terms := _hashable(columns)) is not None:
-                hashed.append(terms[there.index(side)])
+        terms = [_find_hashed(column.names, sides, own) for column in matched]
+        hashed = [term for term in terms if term is not None]
         bucket = f"hash({', '.join(hashed)}) % {buckets}" if hashed else "0"
         with self._answering([own]) as connection:
             own.register(connection)
@@ -107,23 +102,32 @@ class DuckComparer:
             session.close()
 
 
-def _hashable(columns: Sequence[Column]) -> list[str] | None:
-    """Return the SQL to hash a column on each side. None if equal values could have different hashes.
+def _find_hashed(names: Sequence[str | None], sides: Mapping[int, Side], own: Side) -> str | None:
+    """Return the SQL to hash a column on one side. None if a side lacks it, or has a type that is hashed differently.
 
-    If types differ, numbers may be rounded before they are compared, and the texts of equal times may differ.
+    Every side must put a row into the same bucket, so only columns that all sides have are hashed.
     """
-    kinds, given = [column.kind for column in columns], [column.given for column in columns]
+    columns = {side.alias: found for number, side in sides.items() if (found := side.find(names[number]))}
+    return _hashable(columns[own.alias], [*columns.values()]) if len(columns) == len(sides) else None
+
+
+def _hashable(column: Column, columns: Sequence[Column]) -> str | None:
+    """Return the SQL to hash a column, one of those of all sides. None if equal values could have different hashes."""
+    kinds, given = [each.kind for each in columns], [each.given for each in columns]
     # DuckDB holds durations as numbers, which are different for equal durations in different units.
     if any(pa.types.is_duration(kind) and kind != given[0] for kind in given):
         return None
     if len(set(kinds)) == 1:
-        return [column.sql for column in columns]
+        return column.sql
     # One type for all widths: the hash of 1 as INT differs from that of 1 as BIGINT.
     if all(map(pa.types.is_integer, kinds)):
-        return [f"{column.sql}::HUGEINT" for column in columns]
-    if any(pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind) for kind in kinds):
-        return None
-    return [column.text for column in columns]
+        return f"{column.sql}::HUGEINT"
+    return None if any(map(_has_ambiguous_text, kinds)) else column.text
+
+
+def _has_ambiguous_text(kind: pa.DataType) -> bool:
+    """Return whether equal values of two types may have two texts: numbers are rounded, and times have many forms."""
+    return bool(pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind))
 
 
 def _change(older: Side, newer: Side) -> str:
@@ -193,7 +197,7 @@ class _Comparison:
 
         Equal rows with one id are removed first: of several equal rows, the changed one is left.
         """
-        same = " AND ".join(pair.is_same for pair in self._pairs) or "true"
+        same = " AND ".join(pair.is_same for pair in self._pairs)
         by_id = "o.row_id = n.row_id" if self._has_row_ids else "false"
         for side in ("o", "n"):
             # The rows are a stream that can be read once, and the steps below read them several times.

@@ -7,6 +7,7 @@ import duckdb
 import pyarrow as pa
 
 from anabranch.errors import AnabranchError
+from anabranch.format.arrow_types import is_list
 from anabranch.format.compare.parts import ROW_ADDRESS, ROW_ID
 from anabranch.repo.history.comparer import Rows, row_type
 
@@ -25,8 +26,7 @@ _TABLE: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
     (pa.types.is_decimal256, lambda _: pa.string()),
     (pa.types.is_struct, lambda kind: pa.struct([_field(field) for field in kind])),
     (pa.types.is_fixed_size_list, lambda kind: pa.list_(_field(kind.value_field), kind.list_size)),
-    (pa.types.is_large_list, lambda kind: pa.list_(_field(kind.value_field))),
-    (pa.types.is_list, lambda kind: pa.list_(_field(kind.value_field))),
+    (is_list, lambda kind: pa.list_(_field(kind.value_field))),
     # DuckDB's own maps do not allow repeated keys.
     (pa.types.is_map, lambda kind: pa.list_(pa.struct([_field(kind.key_field), _field(kind.item_field)]))),
 )
@@ -61,17 +61,14 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 def _with_names(kind: pa.DataType, *, like: pa.DataType | None) -> pa.DataType:
     """Return the type with the names of struct fields from another type, or by default with numbers as names."""
+    numbers = range(kind.num_fields)
+    inner = [_with_names(kind.field(n).type, like=None if like is None else like.field(n).type) for n in numbers]
     if pa.types.is_struct(kind):
-        numbers = range(kind.num_fields)
-        names = [str(number) if like is None else like.field(number).name for number in numbers]
-        parts = [None if like is None else like.field(number).type for number in numbers]
-        return pa.struct(
-            [(names[number], _with_names(kind.field(number).type, like=parts[number])) for number in numbers]
-        )
-    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        values = _with_names(kind.value_type, like=None if like is None else like.value_type)
-        return pa.list_(values, kind.list_size) if pa.types.is_fixed_size_list(kind) else pa.list_(values)
-    return kind
+        names = [str(n) if like is None else like.field(n).name for n in numbers]
+        return pa.struct([*zip(names, inner, strict=True)])
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(inner[0], kind.list_size)
+    return pa.list_(inner[0]) if pa.types.is_list(kind) else kind
 
 
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -177,15 +174,23 @@ def is_same_key(ones: Sequence[Column | None], other: Column | None) -> str:
 
 def _comparable(columns: Sequence[Column]) -> list[str]:
     """Return columns in a form that SQL can compare: as text if their types differ, which never fails."""
-    kinds, given = [column.kind for column in columns], [column.given for column in columns]
-    if all(map(pa.types.is_duration, given)) and len({kind.unit for kind in given}) > 1:
-        return [column.nanoseconds for column in columns]
-    # DuckDB compares these directly. With other pairs, a cast of one type to the other could raise an error.
-    if len(set(kinds)) == 1 or all(map(_is_plain_number, kinds)):
+    if _are_comparable(columns):
         return [column.sql for column in columns]
-    if all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in given):
+    given = [column.given for column in columns]
+    if all(map(pa.types.is_duration, given)):
+        return [column.nanoseconds for column in columns]
+    if all(map(_is_moment, given)):
         return [column.moment for column in columns]
     return [column.text for column in columns]
+
+
+def _are_comparable(columns: Sequence[Column]) -> bool:
+    """Return whether DuckDB can compare the columns directly. With others, a cast could raise an error."""
+    kinds, given = {column.kind for column in columns}, {column.given for column in columns}
+    # DuckDB stores durations as numbers of their units.
+    if all(map(pa.types.is_duration, given)):
+        return len(given) == 1
+    return len(kinds) == 1 or all(map(_is_plain_number, kinds))
 
 
 class Side:
@@ -246,6 +251,10 @@ class Side:
         except AnabranchError as err:
             self.failure = err
             raise
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def _is_plain_number(kind: pa.DataType) -> bool:

@@ -1,6 +1,6 @@
 """The rows of the tables that a statement names: tables of the repository, and system tables about it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -172,9 +172,7 @@ def find_sources(
         asked = ref if use.ref is None else use.ref
         target = _identify(use, snapshots.get(asked), asked)
         if (use.ref, target) not in found:
-            schema = target.bucket
-            while schema.lower() in _RESERVED or (use.ref, schema.lower(), target.table.lower()) in taken:
-                schema += " "  # SQL ignores case, table keys do not
+            schema = _unused_schema(use.ref, target, taken)
             taken.add((use.ref, schema.lower(), target.table.lower()))
             # Only the plain name of a table is replaced. Its state at another ref and its history are not.
             is_own = use.ref is None and not target.is_system and not target.is_blame
@@ -183,6 +181,14 @@ def find_sources(
             found[use.ref, target] = Source(ref=use.ref, schema=schema, table=target.table, rows=rows)
         sources.append(found[use.ref, target])
     return sources
+
+
+def _unused_schema(ref: str | None, target: _Target, taken: Collection[tuple[str | None, str, str]]) -> str:
+    """Return a schema for a view, in which no other view has its name. SQL ignores case, table keys do not."""
+    schema = target.bucket
+    while schema.lower() in _RESERVED or (ref, schema.lower(), target.table.lower()) in taken:
+        schema += " "
+    return schema
 
 
 class _Snapshots:
@@ -211,27 +217,37 @@ class _Snapshots:
 
 
 def _identify(use: TableUse, snapshot: Snapshot, ref: str) -> _Target:
-    """Return the table of a name. Case matters only if several tables differ in case alone."""
-    system = _Target(SYSTEM_BUCKET, use.table.lower(), is_system=True)
-    # A name without a bucket can only be a system table, because tables have two parts.
-    if use.bucket is None and system.table in SYSTEM_TABLES:
-        return system
+    """Return the table of a name, or of its history."""
     name, dollar, suffix = use.table.partition("$")
-    if dollar and f"${suffix.lower()}" in (_BLAME, _BLAME_CELLS):
+    if dollar + suffix.lower() in (_BLAME, _BLAME_CELLS):
         blamed = _identify(replace(use, table=name), snapshot, ref)
         if not blamed.is_system:
-            return replace(blamed, table=f"{blamed.table}${suffix.lower()}")
-    wanted = use.table if use.bucket is None else f"{use.bucket}.{use.table}"
-    # The exact name has precedence, so that tables whose names differ only in case can both be read.
-    like = [wanted] if wanted in snapshot else [key for key in snapshot if key.lower() == wanted.lower()]
-    if len(like) > 1:
-        raise InvalidExpressionError(f"table '{wanted}' may be {' or '.join(like)}", hint="write it in the right case")
-    if like:
-        bucket, _, table = like[0].partition(".")
+            return replace(blamed, table=blamed.table + dollar + suffix.lower())
+    system = _Target(SYSTEM_BUCKET, use.table.lower(), is_system=True)
+    # A name without a bucket can only be a system table, because tables have two parts.
+    if use.bucket is None:
+        if system.table in SYSTEM_TABLES:
+            return system
+        raise _not_found(use.table, snapshot, ref)
+    wanted = f"{use.bucket}.{use.table}"
+    key = _find_key(wanted, snapshot)
+    if key is not None:
+        bucket, _, table = key.partition(".")
         return _Target(bucket, table)
-    if use.bucket is not None and use.bucket.lower() == SYSTEM_BUCKET and system.table in SYSTEM_TABLES:
+    if use.bucket.lower() == SYSTEM_BUCKET and system.table in SYSTEM_TABLES:
         return system
     raise _not_found(wanted, snapshot, ref)
+
+
+def _find_key(wanted: str, snapshot: Snapshot) -> str | None:
+    """Return the key of a table. Case matters only if several tables differ in case alone."""
+    # The exact name has precedence, so that tables whose names differ only in case can both be read.
+    if wanted in snapshot:
+        return wanted
+    like = [key for key in snapshot if key.lower() == wanted.lower()]
+    if len(like) > 1:
+        raise InvalidExpressionError(f"table '{wanted}' may be {' or '.join(like)}", hint="write it in the right case")
+    return like[0] if like else None
 
 
 def _not_found(wanted: str, snapshot: Snapshot, ref: str) -> TableNotFoundError:

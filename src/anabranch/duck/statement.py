@@ -205,13 +205,18 @@ def _iter_tables(tree: Any) -> Iterator[Any]:
             if node["schema_name"] or node["table_name"].lower() not in visible:
                 yield node
             continue
-        for entry in node.get("cte_map", {}).get("map", ()):
-            with_itself = visible | {entry["key"].lower()}
-            # Only a recursive expression can name itself in its body. Otherwise the name means the table.
-            is_recursive = entry["value"]["query"]["node"]["type"] == "RECURSIVE_CTE_NODE"
-            todo.append((entry["value"], with_itself if is_recursive else visible))
-            visible = with_itself
-        todo += ((child, visible) for key, child in node.items() if key != "cte_map")
+        todo += _iter_children(node, visible)
+
+
+def _iter_children(node: Any, visible: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Yield the parts of a node, and the names of common table expressions that each part can use."""
+    for entry in node.get("cte_map", {}).get("map", ()):
+        with_itself = visible | {entry["key"].lower()}
+        # Only a recursive expression can name itself in its body. Otherwise the name means the table.
+        is_recursive = entry["value"]["query"]["node"]["type"] == "RECURSIVE_CTE_NODE"
+        yield entry["value"], with_itself if is_recursive else visible
+        visible = with_itself
+    yield from ((child, visible) for key, child in node.items() if key != "cte_map")
 
 
 def _iter_parameters(tree: Any) -> Iterator[str]:
@@ -269,7 +274,7 @@ def _check(node: Any) -> None:
 
 
 def _use_of(node: Any, body: bytes) -> TableUse:
-    parts = [part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part]
+    parts = list(filter(None, (node["catalog_name"], node["schema_name"], node["table_name"])))
     written = ".".join(parts)
     if node["catalog_name"]:
         raise TableNotFoundError(
@@ -281,7 +286,7 @@ def _use_of(node: Any, body: bytes) -> TableUse:
     # The name is replaced in the text at this position. If DuckDB's position and the text disagree, refuse instead of
     # replacing something else.
     match = _NAME.match(body, node["query_location"])
-    if match is None or _parts_of(match.group().decode()) != [part.lower() for part in parts]:
+    if match is None or _parts_of(match.group().decode()) != list(map(str.lower, parts)):
         raise InvalidExpressionError(f"table '{written}' cannot be found in the SQL", hint="write it in another way")
     bucket, mark, ref = node["schema_name"].partition(_MARK)
     table = node["table_name"]

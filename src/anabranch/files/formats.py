@@ -148,9 +148,7 @@ class CsvOptions:
     def _check_characters(self) -> None:
         given = {"delimiter": self.delimiter, "quote": self.quote, "escape": self.escape}
         for name, text in given.items():
-            is_character = isinstance(text, str) and len(text) == 1 and text.isascii() and text not in "\r\n\0"
-            # Arrow takes one byte. A line break would make every line end ambiguous.
-            if text is not None and not is_character:
+            if text is not None and not _is_character(text):
                 raise InvalidInputError(f"the {name} is {text!r}", hint="give one ASCII character")
         used = [self.separator, *(character for character in (self.quote, self.escape) if character is not None)]
         if len(set(used)) < len(used):
@@ -166,6 +164,11 @@ def checked_csv(given: object) -> CsvOptions:
             f"csv must be a CsvOptions, got {given!r}", hint="pass for example `csv=CsvOptions(delimiter=';')`"
         )
     return given
+
+
+def _is_character(text: object) -> bool:
+    # Arrow takes one byte. A line break would make every line end ambiguous.
+    return isinstance(text, str) and len(text) == 1 and text.isascii() and text not in "\r\n\0"
 
 
 def _check_columns(columns: Sequence[str] | None, *, header: bool) -> None:

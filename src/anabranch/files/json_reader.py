@@ -41,9 +41,6 @@ _LARGE_TEXT = re.compile("[0-9]{19,20}")
 
 
 class JsonReader:
-    def names_of(self, file: SourceFile) -> tuple[str, ...] | None:  # noqa: ARG002 - each object names its own
-        return None
-
     def blocks(self, file: SourceFile, *, watch: Watch | None = None) -> Iterator[Block]:
         pieces = iter_text(file, watch=watch)
         if file.span is not None:

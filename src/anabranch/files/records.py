@@ -176,27 +176,27 @@ def _cut(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool) 
 
 def _plain_end(held: bytes, dialect: Dialect, *, is_last: bool) -> int | None:
     """Return the end of the last whole record, or None if counting quotes does not decide it."""
-    quote = dialect.quote
     # An escaped quote does not open or close a field, so counting quotes would be wrong.
     if dialect.escape is not None and dialect.escape in held:
         return None
-    if quote is None or quote not in held:
+    if dialect.quote is None or dialect.quote not in held:
         return len(held) if is_last else held.rfind(b"\n") + 1
+    return _quoted_end(held, dialect, dialect.quote, is_last=is_last)
+
+
+def _quoted_end(held: bytes, dialect: Dialect, quote: bytes, *, is_last: bool) -> int | None:
+    """Count quotes to find the end of the last whole record. Return None if a quote is missing or out of position."""
     characters = np.frombuffer(held, dtype=np.uint8)
     quotes = np.flatnonzero(characters == quote[0])
     if is_last:
-        end = len(held)
         # An odd number of quotes: one is not closed. Match record by record to find its line.
-        if len(quotes) % 2:
-            return None
-    else:
-        end = _last_end(held, quotes)
-        if not end:
-            # Every line end is inside quotes. Wait for the closing one, unless the record is too long or a quote is
-            # out of position.
-            return None if len(held) >= LONGEST_RECORD or _is_suspicious(characters, quotes, dialect) else 0
-        quotes = quotes[: np.searchsorted(quotes, end)]
-    return None if _is_suspicious(characters[:end], quotes, dialect) else end
+        return None if len(quotes) % 2 or _is_suspicious(characters, quotes, dialect) else len(held)
+    end = _last_end(held, quotes)
+    # Every line end is inside quotes. Wait for the closing one, unless the record is too long.
+    if not end and len(held) >= LONGEST_RECORD:
+        return None
+    checked = end or len(held)
+    return None if _is_suspicious(characters[:checked], quotes[: np.searchsorted(quotes, checked)], dialect) else end
 
 
 def _is_suspicious(
@@ -224,7 +224,7 @@ def _last_end(held: bytes, quotes: "np.ndarray[tuple[int], np.dtype[np.int64]]")
 
 
 def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool) -> _Split:
-    """Match records one by one. A bad record consumes its first line only, so that the next one is found."""
+    """Match records one by one."""
     records: list[Record] = []
     bad: list[BadRecord] = []
     at, end = 0, len(held)
@@ -239,16 +239,23 @@ def _split(held: bytes, line: int, dialect: Dialect, file: str, *, is_last: bool
             if text.strip(b"\r\n"):
                 records.append(Record(text, line))
         else:
-            # The closing quote may be in the next piece. Beyond the limit it counts as missing.
-            may_continue = not is_last and end - at < LONGEST_RECORD
-            after = held.find(b"\n", at) + 1
-            if may_continue and (not after or dialect.unfinished.match(held, at) is not None):
+            after = _bad_end(held, at, dialect, is_last=is_last)
+            if not after:
                 break
-            after = after or end
             bad.append(bad_record(file, Record(held[at:after], line), UNCLOSED))
         line += held.count(b"\n", at, after)
         at = after
     return _Split(tuple(records), tuple(bad), at)
+
+
+def _bad_end(held: bytes, at: int, dialect: Dialect, *, is_last: bool) -> int:
+    """Return the end of the first line of a bad record, so that the next one is found. 0 if it may not be complete."""
+    after = held.find(b"\n", at) + 1
+    # The closing quote may be in the next piece. Beyond the limit it counts as missing.
+    may_continue = not is_last and len(held) - at < LONGEST_RECORD
+    if may_continue and (not after or dialect.unfinished.match(held, at) is not None):
+        return 0
+    return after or len(held)
 
 
 def _ended(text: bytes) -> bytes:

@@ -18,7 +18,7 @@ from anabranch.errors import DamagedFileError, SchemaMismatchError
 from anabranch.files.csv_reader import CsvReader
 from anabranch.files.formats import Compression, CsvOptions, FileFormat
 from anabranch.files.json_reader import JsonReader, unify_columns
-from anabranch.files.records import Part
+from anabranch.files.records import Block, Part
 from anabranch.files.sources import SourceFile, Span, Watch
 from anabranch.files.type_inference import TypeInference
 from anabranch.format.home import Home
@@ -140,9 +140,13 @@ def iter_parts(
         yield from _iter_columnar(files, schema, watch)
         return
     reader = reading.text_reader()
+    yield from _map_ahead(lambda item: reader.parse(*item, schema), _iter_blocks(files, reader, watch))
 
-    blocks = ((file, block) for file in files for block in reader.blocks(file, watch=watch))
-    yield from _map_ahead(lambda item: reader.parse(*item, schema), blocks)
+
+def _iter_blocks(
+    files: Sequence[SourceFile], reader: CsvReader | JsonReader, watch: Watch | None = None
+) -> Iterator[tuple[SourceFile, Block]]:
+    return ((file, block) for file in files for block in reader.blocks(file, watch=watch))
 
 
 def check_columns(
@@ -156,22 +160,8 @@ def check_columns(
         return tuple(expected)
     given: tuple[str, ...] | None = None
     for file in files:
-        names = _names_of(file, reading)
-        extra = [name for name in names if name not in expected]
-        missing = [name for name in expected if name not in names]
-        if not names and expected:
-            raise SchemaMismatchError(
-                f"{file.uri!r} is empty", hint=f"write a header with the columns {', '.join(expected)}, or leave it out"
-            )
-        if extra or (missing and not may_lack):
-            differences = {"also has": extra, "lacks": missing}
-            parts = [f"{what} {', '.join(map(repr, found))}" for what, found in differences.items() if found]
-            raise SchemaMismatchError(
-                f"{file.uri!r} {' and '.join(parts)}: the columns are {', '.join(map(repr, expected))}",
-                hint="correct the file, or change the table's columns first",
-            )
+        found = _known_columns(file, reading, expected, may_lack=may_lack)
         # All files must lack the same columns, so that all rows of a load update the same columns.
-        found = tuple(name for name in expected if name in names)
         if given is not None and found != given:
             raise SchemaMismatchError(
                 f"{file.uri!r} has other columns than {files[0].uri!r}", hint="load files of the same columns together"
@@ -180,13 +170,37 @@ def check_columns(
     return given if given is not None else tuple(expected)
 
 
+def _known_columns(file: SourceFile, reading: Reading, expected: Sequence[str], *, may_lack: bool) -> tuple[str, ...]:
+    """Return the expected columns that a file has. Refuse a file that lacks required columns or has unknown ones."""
+    names = _names_of(file, reading)
+    if not names and expected:
+        raise SchemaMismatchError(
+            f"{file.uri!r} is empty", hint=f"write a header with the columns {', '.join(expected)}, or leave it out"
+        )
+    known = tuple(name for name in expected if name in names)
+    if not set(names) <= set(expected) or (len(known) < len(expected) and not may_lack):
+        raise _wrong_columns(file, names, expected)
+    return known
+
+
+def _wrong_columns(file: SourceFile, names: Sequence[str], expected: Sequence[str]) -> SchemaMismatchError:
+    extra = [name for name in names if name not in expected]
+    missing = [name for name in expected if name not in names]
+    differences = {"also has": extra, "lacks": missing}
+    parts = [f"{what} {', '.join(map(repr, found))}" for what, found in differences.items() if found]
+    return SchemaMismatchError(
+        f"{file.uri!r} {' and '.join(parts)}: the columns are {', '.join(map(repr, expected))}",
+        hint="correct the file, or change the table's columns first",
+    )
+
+
 def find_columns(files: Sequence[SourceFile], reading: Reading, given: pa.Schema) -> pa.Schema:
     """Return the columns of all files, with the given types or, for the others, types inferred from every value."""
     if not reading.format.is_text:
         found = _columns_of(files[0])
         return pa.schema([given.field(f.name) if f.name in given.names else _plain(f) for f in found])
     reader = reading.text_reader()
-    blocks = ((file, block) for file in files for block in reader.blocks(file))
+    blocks = _iter_blocks(files, reader)
     if isinstance(reader, JsonReader):
         guess = reader.guess
         schemas = [schema for found in _map_ahead(lambda item: guess(item[1]), blocks) for schema in found]
@@ -201,9 +215,8 @@ def find_columns(files: Sequence[SourceFile], reading: Reading, given: pa.Schema
 
 
 def _names_of(file: SourceFile, reading: Reading) -> tuple[str, ...]:
-    if reading.format.is_text:
-        return reading.text_reader().names_of(file) or ()
-    return tuple(_columns_of(file).names)
+    reader = reading.text_reader() if reading.format.is_text else None
+    return reader.names_of(file) if isinstance(reader, CsvReader) else tuple(_columns_of(file).names)
 
 
 def _plain(field: pa.Field) -> pa.Field:
@@ -244,12 +257,8 @@ def _map_ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def cut_file(file: SourceFile, reading: Reading, *, span_bytes: int) -> tuple[SourceFile, ...]:
-    """Cut a file into spans of about the given size, if possible. The file is read once and not parsed.
-
-    A file that is compressed or must be decoded has to be read from its beginning.
-    """
-    can_be_cut = reading.format.is_text and file.compression is Compression.NONE
-    if not can_be_cut or file.size <= span_bytes or (reading.format is FileFormat.CSV and not reading.csv.is_utf8):
+    """Cut a file into spans of about the given size, if possible. The file is read once and not parsed."""
+    if file.size <= span_bytes or not _can_be_cut(file, reading):
         return (file,)
     starts: list[tuple[int, int]] = []  # the offset of a span from the first record, and its line
     read = 0
@@ -267,3 +276,9 @@ def cut_file(file: SourceFile, reading: Reading, *, span_bytes: int) -> tuple[So
         replace(file, span=Span(start=before + start, end=before + end, line=line), size=end - start)
         for (start, line), end in zip(starts, ends, strict=True)
     )
+
+
+def _can_be_cut(file: SourceFile, reading: Reading) -> bool:
+    """Return whether a file can be read from any record. It cannot if it is compressed or must be decoded."""
+    is_utf8 = reading.format is not FileFormat.CSV or reading.csv.is_utf8
+    return reading.format.is_text and file.compression is Compression.NONE and is_utf8

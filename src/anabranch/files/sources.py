@@ -135,16 +135,21 @@ def _list_below(
     """Yield the files of a pattern. Without one, yield files with the suffix of the format or no suffix."""
     root = normalise_uri(folder)
     for info in sorted(open_files(root, options).list(), key=lambda info: info.path):
-        # Spark and others put markers such as `_SUCCESS` and `.crc` files beside the data.
-        hidden = any(part.startswith((".", "_")) for part in info.path.split("/"))
-        kind, _ = format_of_name(info.path)
-        if hidden or not (pattern is None or pattern.fullmatch(info.path)):
-            continue
-        # A file of unknown format is skipped in a folder. It is an error in a pattern, which names its files.
-        if kind is None and pattern is None and (wanted is None or "." in info.path.rpartition("/")[2]):
-            continue
-        if kind in (wanted, None) or wanted is None:
+        if _is_wanted(info.path, pattern, wanted):
             yield _source_file(root, info.path, info.size, wanted, options)
+
+
+def _is_wanted(path: str, pattern: re.Pattern[str] | None, wanted: FileFormat | None) -> bool:
+    # Spark and others put markers such as `_SUCCESS` and `.crc` files beside the data.
+    if any(part.startswith((".", "_")) for part in path.split("/")):
+        return False
+    if pattern is not None and not pattern.fullmatch(path):
+        return False
+    kind, _ = format_of_name(path)
+    if kind is not None:
+        return wanted in (kind, None)
+    # A file of unknown format is skipped in a folder. It is an error in a pattern, which names its files.
+    return pattern is not None or (wanted is not None and "." not in path.rpartition("/")[2])
 
 
 def _source_file(root: str, path: str, size: int, wanted: FileFormat | None, options: Mapping[str, str]) -> SourceFile:

@@ -70,14 +70,14 @@ class _Column:
         return None if pa.types.is_string(kind) else kind
 
     def type(self) -> pa.DataType:
-        total = self.seen.total()
-        if self.is_code or not total:
+        if self.is_code:
             return pa.string()
         for family in _FAMILIES:
             fitting = sum(self.seen[kind] for kind, _ in family)
             # A few other values among many numbers are bad records, which are reported. Many mean text.
-            if fitting >= total * (1 - _FEW):
-                kind = next(kind for shape, kind in reversed(family) if self.seen[shape])
+            if fitting >= self.seen.total() * (1 - _FEW):
+                # A column without values fits any family, and is text.
+                kind = next((kind for shape, kind in reversed(family) if self.seen[shape]), pa.string())
                 # Integers of more than 53 bits among fractions: as floats, different ids could become equal.
                 return pa.string() if self.is_wide and pa.types.is_floating(kind) else kind
         return pa.string()

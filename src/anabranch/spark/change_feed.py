@@ -98,10 +98,10 @@ def plan_pieces(feed: TableFeed, changes: Sequence[TableChange]) -> list[tuple[P
         if change.before is not None and change.after is not None:
             compared.append(Piece(change))
         elif (table := _only_side(feed.compare(change))) is not None:
-            whole += [Piece(change, split) for split in plan_splits(table.version_ref, _ALL)]
+            whole += [(Piece(change, split),) for split in plan_splits(table.version_ref, _ALL)]
     parts = min(_PARTS, len(compared))
-    cuts = pairwise(len(compared) * number // parts for number in range(parts + 1)) if parts else ()
-    return [tuple(compared[start:end]) for start, end in cuts] + [(piece,) for piece in whole]
+    cuts = [len(compared) * number // parts for number in range(parts + 1)] if parts else []
+    return [*(tuple(compared[start:end]) for start, end in pairwise(cuts)), *whole]
 
 
 def read_pieces(pinned: PinnedFeed, feed: TableFeed, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:

@@ -189,8 +189,7 @@ class SparkComparer:
                 yield _numbered(buckets + bucket, chunk.slice(there))
 
         return pa.RecordBatchReader.from_batches(
-            local().merge(merge).schema,
-            _collect(lambda: self._ask(merge, answer, _ANSWERS), parts=2 * buckets),
+            local().merge(merge).schema, _collect(lambda: self._ask(merge, answer, _ANSWERS), parts=2 * buckets)
         )
 
     def _ask(self, question: _Question, answer: Callable[[_Question, int], _Batches], columns: str) -> "DataFrame":

@@ -45,14 +45,7 @@ class TableLocation:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, known: frozenset[str]) -> "TableLocation":
         secrets = {name.removeprefix(SECRET): value for name, value in options.items() if name.startswith(SECRET)}
-        names = known | _LOCATION
-        for name in options:
-            if name not in names and not name.startswith(SECRET):
-                shown = ", ".join(sorted(names - {_VERSION_REF}))
-                raise InvalidInputError(
-                    f"the option {name!r} is not known here",
-                    hint=f"the options are {shown}, and {SECRET}NAME for each storage option",
-                )
+        _check_known(options, known | _LOCATION)
         if "repo" not in options:
             raise InvalidInputError("no repository is named", hint="give the option 'repo', a folder or a URI")
         # `load('bucket.table')` and `save('bucket.table')` arrive as the option 'path'.
@@ -191,6 +184,16 @@ def version_ref_from_json(found: Mapping[str, Any], storage_options: Mapping[str
     home = Home.at(found["root"], storage_options).on(found["branch"])
     home = replace(home, recorded_root=found["recorded_root"])
     return VersionRef(home=home, version=int(found["version"]))
+
+
+def _check_known(options: Mapping[str, str], names: frozenset[str]) -> None:
+    for name in options:
+        if name not in names and not name.startswith(SECRET):
+            shown = ", ".join(sorted(names - {_VERSION_REF}))
+            raise InvalidInputError(
+                f"the option {name!r} is not known here",
+                hint=f"the options are {shown}, and {SECRET}NAME for each storage option",
+            )
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -96,13 +96,12 @@ def get_session(
     """
     if isinstance(spark, Repository):
         spark, repo = None, spark
-    settings = dict(config or {})
     # Of two threads that find no session, only one may start it.
     with _LOCK:
         session = spark or _running()
         if session is None:
-            session = _start(master or _LOCAL, settings)
-        elif master is not None or settings:
+            session = _start(master or _LOCAL, config)
+        elif master is not None or config:
             raise InvalidInputError(
                 "there is a Spark session already, which keeps its master and settings",
                 hint="leave them out, or stop the session first",
@@ -153,7 +152,7 @@ def _make_active(session: Any) -> None:
         session._get_j_spark_session_class(session._jvm).setActiveSession(java)
 
 
-def _start(master: str, settings: Mapping[str, str]) -> "SparkSession":
+def _start(master: str, config: Mapping[str, str] | None) -> "SparkSession":
     try:
         from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
@@ -167,7 +166,7 @@ def _start(master: str, settings: Mapping[str, str]) -> "SparkSession":
         require_java()
         defaults = {**_SETTINGS, **catalog_settings(), **(_local_settings() if master.startswith("local") else {})}
         builder = builder.master(master)
-    for name, value in {**defaults, **settings}.items():
+    for name, value in {**defaults, **(config or {})}.items():
         builder = builder.config(name, value)
     # By itself Spark takes the first Python on the PATH for its workers, which need not have our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

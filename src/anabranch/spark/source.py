@@ -159,6 +159,11 @@ class PreparedTable:
         writer.fitted(iter(()))
         return cls(staged_table=staged_table, writer=writer, mode=mode)
 
+    @property
+    def is_changed_without_rows(self) -> bool:
+        """Whether a commit without rows changes the table, too: it removes all rows, or creates the table."""
+        return self.mode is LoadMode.OVERWRITE or self.staged_table.origin is None
+
     def take_in(self, tx: Transaction, fragments: Iterable[str]) -> None:
         """Stage the files of the workers in a transaction."""
         written = [WrittenFragment.from_json(text) for text in fragments]
@@ -178,8 +183,8 @@ class _Written(WriterCommitMessage):
 class CommitWriter(DataSourceArrowWriter):
     """Prepares the table before the job begins, writes on the workers, and commits when all have written.
 
-    Spark creates, runs and commits it in different processes, so it has only values. A job that fails leaves
-    unreferenced data files.
+    Spark creates, runs and commits it in different processes, so it has only values. A job that fails leaves data files
+    that no commit names, and garbage collection removes them.
     """
 
     def __init__(self, options: WriteOptions, given: StructType, open_repository: OpenRepository) -> None:
@@ -195,9 +200,6 @@ class CommitWriter(DataSourceArrowWriter):
         written = [text for message in messages if isinstance(message, _Written) for text in message.fragments]
         with self._begin() as tx:
             self._table.take_in(tx, written)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: no commit names the files, and garbage collection removes them."""
 
     def _begin(self) -> Transaction:
         options, repository = self._options, self._options.open(self._open_repository)
@@ -253,13 +255,9 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         written = [message for message in messages if isinstance(message, _WrittenBatch)]
         fragments = [text for message in written for text in message.fragments]
-        # An overwrite removes rows, and the first batch creates a missing table. Both are changes also without new
-        # rows.
-        options = self._options
-        is_change = bool(fragments) or options.mode is LoadMode.OVERWRITE
-        if not written or not (is_change or written[0].table.staged_table.origin is None):
-            return  # no rows: nothing to publish or to search
-        first = written[0]
+        if not written or not (fragments or written[0].table.is_changed_without_rows):
+            return  # nothing to publish or to search
+        first, options = written[0], self._options
         EngineAccess(options.open(self._open_repository)).publish_batch(
             StreamBatch(query=first.query, epoch=batchId, table=TableKey.parse(options.location.key)),
             lambda tx: first.table.take_in(tx, fragments),
@@ -267,9 +265,6 @@ class StreamCommitWriter(DataSourceStreamArrowWriter):
             message=options.message or f"Batch {batchId} of a stream into '{options.location.key}'",
             metadata=options.metadata,
         )
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Do nothing: no commit names the files, and garbage collection removes them."""
 
 
 class AnabranchSource(DataSource):

@@ -100,12 +100,7 @@ class SparkLoader:
         total = sum(file.size for file in task.files)
         # The workers report nothing, but the callback stops them if it raises.
         results = do_on_workers(work, tasks, check=lambda: counting(progress, "bytes")(0, total))
-        done: list[WrittenRows] = [pickle.loads(result) for result in results]  # noqa: S301 - our own
-        written = WrittenRows(
-            fragments=tuple(fragment for part in done for fragment in part.fragments),
-            rows_read=sum(part.rows_read for part in done),
-            bad=tuple(record for part in done for record in part.bad),
-        )
+        written = _joined([pickle.loads(result) for result in results])  # noqa: S301 - our own
         rows_written = written.rows_read - len(written.bad)
         progress(Progress(stage="bytes", done=total, total=total, rows=rows_written))
         return written
@@ -142,6 +137,14 @@ def _shared_out(files: tuple[SourceFile, ...]) -> list[tuple[SourceFile, ...]]:
         held.append(file)
         size += file.size
     return [*parts, tuple(held)]
+
+
+def _joined(parts: Sequence[WrittenRows]) -> WrittenRows:
+    return WrittenRows(
+        fragments=tuple(fragment for part in parts for fragment in part.fragments),
+        rows_read=sum(part.rows_read for part in parts),
+        bad=tuple(record for part in parts for record in part.bad),
+    )
 
 
 # The last line of a Python traceback, or of an exception of the catalog. Spark keeps only the text.

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from anabranch.column_types import show_type
 from anabranch.errors import SchemaMismatchError
-from anabranch.format.arrow_types import common_type
+from anabranch.format.arrow_types import common_type, is_list
 
 # The key in a column's metadata for the common length of all its lists, as in vectors.
 LIST_SIZE = "anabranch.list_size"
@@ -37,10 +37,7 @@ _WIDER: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], pa.Da
     (pa.types.is_large_binary, lambda _: pa.binary()),
     (pa.types.is_struct, lambda kind: pa.struct([_shown_field(field) for field in kind])),
     (pa.types.is_map, lambda kind: pa.map_(_shown_field(kind.key_field), _shown_field(kind.item_field))),
-    (
-        lambda kind: pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind),
-        lambda kind: pa.list_(_shown_field(kind.value_field)),
-    ),
+    (is_list, lambda kind: pa.list_(_shown_field(kind.value_field))),
 )
 
 

@@ -156,11 +156,8 @@ def _parse_nearest(options: Mapping[str, str]) -> tuple[str, list[float], int]:
                 hint="write WITH ('column' = 'v', 'vector' = '[0.1, 0.2]', 'k' = '10')",
             )
     try:
-        return (
-            options["column"],
-            [float(number) for number in json.loads(options["vector"])],
-            int(options.get("k", "10")),
-        )
+        vector = [float(number) for number in json.loads(options["vector"])]
+        return options["column"], vector, int(options.get("k", "10"))
     except (TypeError, ValueError) as err:
         raise InvalidInputError(
             f"the vector {options['vector']!r} or k {options.get('k')!r} is not made of numbers",
@@ -229,10 +226,9 @@ def _make_follower(request: Request) -> tuple[FeedFollower, PinnedFeed]:
 
 
 def _piece_to_json(piece: Piece) -> dict[str, Any]:
-    split = None if piece.split is None else asdict(piece.split)
     return {
         "commit": piece.change.commit.graph_commit_id,
-        "split": split,
+        "split": None if piece.split is None else asdict(piece.split),
         # A stream begins with all rows of a table, as if the commit had created it.
         "has_before": piece.change.before is not None,
     }
@@ -266,17 +262,8 @@ _HISTORY: tuple[tuple[str, pa.DataType, Callable[[TableChange], Any]], ...] = (
     ("rows_after", _LONG, lambda change: None if change.after is None else change.after.rows),
 )
 _REFS = pa.schema(
-    [
-        ("name", _TEXT),
-        ("type", _TEXT),
-        ("commit", _TEXT),
-        ("version", _LONG),
-        ("mode", _TEXT),
-        ("parent", _TEXT),
-        ("protected", pa.bool_()),
-        ("created", _TIME),
-        ("description", _TEXT),
-    ]
+    dict.fromkeys(["name", "type", "commit", "version", "mode", "parent", "protected", "created", "description"], _TEXT)
+    | {"version": _LONG, "protected": pa.bool_(), "created": _TIME}
 )
 
 

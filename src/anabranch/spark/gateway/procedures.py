@@ -109,10 +109,7 @@ def list_procedures(_: Request) -> dict[str, Any]:
                 "name": name,
                 "description": _description(each),
                 "schema": json.dumps(shown_schema(each.columns).jsonValue()),
-                "parameters": [
-                    {"name": parameter.name, "type": parameter.type, "required": parameter.is_required}
-                    for parameter in each.parameters
-                ],
+                "parameters": [values_of(p, "name type", required=p.is_required) for p in each.parameters],
             }
             for name, each in sorted(PROCEDURES.items())
         ]

@@ -284,6 +284,20 @@ def parse_name(parts: list[str], *, branch: str, version: str | None = None, tim
 
     `branch` is the default if the name has none. `time` is in microseconds since 1970.
     """
+    key, selector, metadata = _split_name(parts)
+    selector = f"{_BRANCH}{branch}" if selector is None else selector
+    if selector.startswith(_BRANCH):
+        return _on_branch(key, selector.removeprefix(_BRANCH), metadata, version=version, time=time)
+    if version is not None or time is not None:
+        raise InvalidNameError(
+            f"{selector!r} is one state already, so that it has no version", hint="leave VERSION AS OF out"
+        )
+    ref = selector.removeprefix(_TAG).removeprefix(_COMMIT)
+    return TableName(key=key, ref=ref, branch=None, metadata=metadata)
+
+
+def _split_name(parts: list[str]) -> tuple[TableKey, str | None, str | None]:
+    """Return the table, the state to read and the metadata table that a name has."""
     if len(parts) < 2:
         raise TableNotFoundError(f"{'.'.join(parts)!r} has no bucket", hint="name it 'bucket.table'")
     key, rest = TableKey.parse(".".join(parts[:2])), parts[2:]
@@ -298,15 +312,7 @@ def parse_name(parts: list[str], *, branch: str, version: str | None = None, tim
             hint=f"write {key}.branch_{selector} for a branch, or end it with tag_NAME, commit_ID, "
             f"{' or '.join([', '.join(METADATA_TABLES[:-1]), METADATA_TABLES[-1]])}",
         )
-    if selector is None or selector.startswith(_BRANCH):
-        branch = branch if selector is None else selector.removeprefix(_BRANCH)
-        return _on_branch(key, branch, metadata, version=version, time=time)
-    if version is not None or time is not None:
-        raise InvalidNameError(
-            f"{selector!r} is one state already, so that it has no version", hint="leave VERSION AS OF out"
-        )
-    ref = selector.removeprefix(_TAG).removeprefix(_COMMIT)
-    return TableName(key=key, ref=ref, branch=None, metadata=metadata)
+    return key, selector, metadata
 
 
 def _parse_new_name(parts: list[str], *, old: list[str], given: list[str], catalog: str) -> TableKey:
@@ -315,18 +321,17 @@ def _parse_new_name(parts: list[str], *, old: list[str], given: list[str], catal
     Spark prepends all parts of the given old name except the last one to a new name of one part.
     `old` is the old name with its bucket.
     """
-    is_short = len(parts) == len(given) and parts[:-1] == given[:-1]
     # From `bucket.table.branch_dev` and the name `new`, Spark makes `bucket.table.new`: the new name of the table is in
     # the position of the branch.
-    if is_short and len(old) > 2 and not parts[-1].startswith(_BRANCH):
+    if parts[:-1] == given[:-1] and not parts[-1].startswith(_BRANCH):
         return TableKey.parse(f"{old[0]}.{parts[-1]}")
-    if len(given) < len(old) and len(parts) == 2 and parts[1] == old[-1]:
+    if len(given) < len(old) and parts[1:] == old[-1:]:
         parts = [old[0], *parts]  # after USE, `table.branch_dev`
     # Spark removes the catalog from the old name only.
     if len(parts) > 2 and parts[0] == catalog:
         parts = parts[1:]
     # The branch may be repeated. Another branch stays in the name and is refused: a rename does not move a table.
-    if len(parts) == 3 and parts[2] == (old[2] if len(old) > 2 else None):
+    if parts[2:] == old[2:3]:
         parts = parts[:2]
     if len(parts) != 2:
         raise InvalidInputError(

@@ -39,29 +39,34 @@ def aggregate_rows(rows: Iterator[pa.RecordBatch], wanted: Sequence[Mapping[str,
     Each has a `function` (`count_star`, `count`, `min` or `max`) and, except for the first, a `column`. The rows must
     have the types that Spark shows, so that the least value is that of Spark.
     """
-    counts = [0] * len(wanted)
-    extremes: list[list[pa.Scalar]] = [[] for _ in wanted]
+    found: list[list[Any]] = [[] for _ in wanted]
     for batch in rows:
-        for number, one in enumerate(wanted):
-            match one["function"]:
-                case "count_star":
-                    counts[number] += batch.num_rows
-                case "count":
-                    counts[number] += batch.num_rows - batch.column(one["column"]).null_count
-                case "min":
-                    extremes[number].append(pc.min(batch.column(one["column"])))
-                case "max":
-                    extremes[number].append(pc.max(batch.column(one["column"])))
-                case other:
-                    raise ValueError(f"unknown aggregate {other!r}")
+        for values, one in zip(found, wanted, strict=True):
+            values.append(_aggregate(batch, one))
     arrays = [
-        _extreme(one["function"], found, field.type) if one["function"] in {"min", "max"} else pa.array([count])
-        for one, count, found, field in zip(wanted, counts, extremes, answer, strict=True)
+        _combined(one["function"], values, field.type) for one, values, field in zip(wanted, found, answer, strict=True)
     ]
     return pa.table(arrays, schema=answer)
 
 
-def _extreme(function: str, found: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
+def _aggregate(batch: pa.RecordBatch, wanted: Mapping[str, Any]) -> int | pa.Scalar:
+    match wanted["function"]:
+        case "count_star":
+            return batch.num_rows
+        case "count":
+            return batch.num_rows - batch.column(wanted["column"]).null_count
+        case "min":
+            return pc.min(batch.column(wanted["column"]))
+        case "max":
+            return pc.max(batch.column(wanted["column"]))
+        case other:
+            raise ValueError(f"unknown aggregate {other!r}")
+
+
+def _combined(function: str, found: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return the aggregate of all batches from those of each."""
+    if function not in {"min", "max"}:
+        return pa.array([sum(found)])
     # Keep Arrow's values: Python's dates and times have a smaller range than Spark's.
     values = pa.array(found, kind) if found else pa.nulls(1, kind)
     return pa.array([pc.min(values) if function == "min" else pc.max(values)], kind)
@@ -239,7 +244,7 @@ def _comparison(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -
 def _null_safe(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
     left, right = args if args[0]["op"] == "column" else (args[1], args[0])
     column, kind = _column(left, schema)
-    if right["op"] == "literal" and right.get("value") is None:
+    if _is_null(right):
         return PushedPredicate(f"({column} IS NULL)")
     literal = _literal(right, kind)
     # `<=>` is never null. `=` alone is null for a null, and under NOT these rows would be lost.
@@ -248,20 +253,20 @@ def _null_safe(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 
 def _in(_: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
     column, kind = _column(args[0], schema)
-    given = [arg for arg in args[1:] if arg["op"] != "literal" or arg.get("value") is not None]
+    given = [arg for arg in args[1:] if not _is_null(arg)]
     # With a null in the list the result is null, not false. Under NOT, false would become true, and null stays null.
     has_null = len(given) < len(args) - 1
     if not given:
         return PushedPredicate("false", not has_null)
-    literals = [_literal(arg, kind) for arg in given]
-    is_exact = not pa.types.is_floating(kind) and not has_null
-    if len(literals) <= _MOST_VALUES:
-        return PushedPredicate(f"({column} IN ({', '.join(literals)}))", is_exact)
-    values = [arg["value"] for arg in given]
-    if not all(isinstance(value, int) for value in values):
+    values = {_literal(arg, kind): arg["value"] for arg in given}
+    if len(values) <= _MOST_VALUES:
+        is_exact = not pa.types.is_floating(kind) and not has_null
+        return PushedPredicate(f"({column} IN ({', '.join(values)}))", is_exact)
+    if not all(isinstance(value, int) for value in values.values()):
         raise _CannotPushError
     # The range contains all values, and Spark removes the other rows in it.
-    return PushedPredicate(f"({column} BETWEEN {min(values)} AND {max(values)})", is_exact=False)
+    least, greatest = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+    return PushedPredicate(f"({column} BETWEEN {least} AND {greatest})", is_exact=False)
 
 
 def _text_match(op: str, args: Sequence[Mapping[str, Any]], schema: pa.Schema) -> PushedPredicate:
@@ -286,8 +291,12 @@ def _column(found: Mapping[str, Any], schema: pa.Schema) -> tuple[str, pa.DataTy
     return ".".join(f"`{name}`" for name in found["name"]), kind
 
 
+def _is_null(found: Mapping[str, Any]) -> bool:
+    return found["op"] == "literal" and found.get("value") is None
+
+
 def _literal(found: Mapping[str, Any], kind: pa.DataType) -> str:
-    if found["op"] != "literal" or found.get("value") is None:
+    if found["op"] != "literal" or _is_null(found):
         raise _CannotPushError
     value = found["value"]
     for is_kind, write in _WRITERS:

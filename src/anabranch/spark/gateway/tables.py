@@ -41,11 +41,7 @@ _COMMENT = "comment"
 _REPORTED = ("branch", "bytes", "commit", "rows")
 # Properties that Spark adds to every definition.
 _SPARKS_OWN = ("external", "is_managed_location", "owner", "provider", "table_type")
-_CLOCKS = {
-    "current_date": "current_date()",
-    "current_timestamp": "now()",
-    "now": "now()",
-}
+_CLOCKS = {"current_date": "current_date()", "current_timestamp": "now()", "now": "now()"}
 # To Spark, a constant of this kind is a filter.
 _TRUTHS = {"ALWAYS_TRUE": "true", "ALWAYS_FALSE": "false"}
 _CALL = re.compile(r"^(\w+)\s*(\(\s*\))?$")
@@ -321,17 +317,18 @@ def _default_of(found: Mapping[str, Any], field: pa.Field) -> str:
     call = _CALL.match((found.get("sql") or "").strip().lower())
     if call and call[1] in _CLOCKS:
         return _CLOCKS[call[1]]
-    literal = found.get("literal")
-    if literal is not None and literal["op"] in _TRUTHS:
-        return _TRUTHS[literal["op"]]
-    if literal is None or literal["op"] != "literal":
-        raise InvalidInputError(
-            f"the default {found.get('sql')!r} of column {field.name!r} is not a constant",
-            hint="write a constant, current_date() or current_timestamp()",
-        )
-    if literal["value"] is None:
-        return "NULL"
-    text = _constant(literal["value"], field.type)
+    match found.get("literal"):
+        case {"op": op} if op in _TRUTHS:
+            return _TRUTHS[op]
+        case {"op": "literal", "value": None}:
+            return "NULL"
+        case {"op": "literal", "value": value}:
+            text = _constant(value, field.type)
+        case _:
+            raise InvalidInputError(
+                f"the default {found.get('sql')!r} of column {field.name!r} is not a constant",
+                hint="write a constant, current_date() or current_timestamp()",
+            )
     if text is None:
         raise InvalidInputError(
             f"column {field.name!r} is {show_type(field.type)}, for which there is no default in SQL",
