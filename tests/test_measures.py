@@ -34,11 +34,9 @@ def test_files_are_few_and_few_are_short() -> None:
     assert len(modules) <= 15, modules
 
 
-def test_comments_are_kept_and_no_more_functions_are_complex() -> None:
-    found = measure.measure_files()
-    assert found["comment lines, percent"] >= 3
-    # The aim is 60. This is the present number, so that it does not grow.
-    assert measure.count_complex(measure.SOURCE) <= 264
+def test_comments_are_kept_and_few_functions_are_complex() -> None:
+    assert measure.measure_files()["comment lines, percent"] >= 3
+    assert measure.count_complex(measure.SOURCE) <= 60
 
 
 def test_complexity_counts_conditions_inside_expressions() -> None:
