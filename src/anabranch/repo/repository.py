@@ -1840,7 +1840,7 @@ class Repository:
         ids = [found for commit in commits for found in (commit.graph_commit_id, commit.parent_commit_id)]
         with self._config.leases.working(held=[found for found in ids if found is not None]) as lease:
             for commit in commits:
-                # After the lease names it: a collection marks first, then reads the leases, so one sees the other.
+                # After the lease names it: a collection marks, then reads the leases, so one of the two sees the other.
                 require_uncollected(self._config, commit.graph_commit_id)
             yield replace(self._repo_store, lease=lease)
 

@@ -219,6 +219,7 @@ def test_errors_have_the_location_in_the_schema(line: str, problem: str, hint: s
             "tables.b.t.indices[0]: an index of type inverted needs text, or lists of text, but column 'id' is int64",
         ),
         (table(indices=[{"column": "id", "metric": "l2"}]), "tables.b.t.indices[0].metric: an index of type btree has"),
+        (table(indices=[{"column": "id", "metric": "l2", "name": {}}]), "tables.b.t.indices[0].metric: an index of"),
         (
             table(indices=[{"column": "id", "num_partitions": 2}]),
             "tables.b.t.indices[0]: an index of type btree has no",

@@ -137,7 +137,7 @@ def _explaining(here: Here, key: str, changes: Mapping[str, str]) -> Iterator[No
 
 
 def _literal_hint(problem: str, changes: Mapping[str, str], schema: "pa.Schema") -> str | None:
-    """Return the assignment to use if a problem is about a text or a date that is not a literal of its column."""
+    """Return the literal to use if a problem is about a text that was assigned to a column of dates or times."""
     for name, value in changes.items():
         kind = re.match("date|timestamp", str(schema.field(name).type)) if name in schema.names else None
         text = _TEXT.fullmatch(value)

@@ -345,9 +345,9 @@ def _names_of(placements: Iterable[Placement], names: Mapping[Placement, set[str
     return tuple(sorted(set[str]().union(*(names[placement] for placement in placements))))
 
 
-def _by_placement(named: Iterable[tuple[str, frozenset[Placement]]]) -> dict[Placement, set[str]]:
+def _by_placement(named: Iterable[tuple[str, frozenset[Placement]]]) -> defaultdict[Placement, set[str]]:
     """Return the names of the refs or commits that have each table state."""
-    found: dict[Placement, set[str]] = defaultdict(set)
+    found: defaultdict[Placement, set[str]] = defaultdict(set)
     for name, placements in named:
         for placement in placements:
             found[placement].add(name)
@@ -356,7 +356,7 @@ def _by_placement(named: Iterable[tuple[str, frozenset[Placement]]]) -> dict[Pla
 
 def _find_commits(
     repo_store: RepoStore, commit_ids: list[str], keys: frozenset[TableKey], damaged: frozenset[Placement]
-) -> dict[Placement, set[str]]:
+) -> defaultdict[Placement, set[str]]:
     """Return the commits that have each damaged table state, without collected commits."""
 
     def find_damaged(commit_id: str) -> frozenset[Placement]:

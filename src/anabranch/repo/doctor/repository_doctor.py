@@ -355,7 +355,7 @@ def _compare(commits: pa.Table, actors: pa.Table | None, inventory: Inventory) -
 
 
 def _find_missing(stored: Collection[str], inventory: Inventory) -> str | None:
-    """Return the problem of the first missing commit: the history tables have only a later one of its branch."""
+    """Return the problem of the first commit that is missing although the tables have a later one of its branch."""
     newest: dict[str, int] = {}
     for commit_id in stored:
         facts = inventory.commits[commit_id]

@@ -81,7 +81,7 @@ class CommitQueue:
         return bool(self._heap) and (self._queued[BOTH] > 0 or is_open)
 
 
-# The merge bases of two commits, and whether each table has these: no visited commit has tables from elsewhere.
+# The merge bases of two commits, and whether each table has them: visited commits have tables from parents only.
 _Found = tuple[tuple[GraphCommit, ...], bool]
 ParentsOf = Callable[[Origin], Iterable[str]]
 
@@ -207,7 +207,7 @@ class Ancestry:
     ) -> tuple[TableBase, ...]:
         """Return the common base states of one table for two commits. A live branch may be passed as its view.
 
-        `names` are its keys in the two commits if it was renamed, by which a live branch may have changed it.
+        `names` are its keys in the two commits if it was renamed: a live branch may have changed it under one of them.
 
         A table does not always come from the parents of its commit:
         - On a live branch it comes from the state of main that it was forked from, or that the branch follows.

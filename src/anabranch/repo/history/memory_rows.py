@@ -222,7 +222,7 @@ def read_sides(sides: Sequence[Rows | None], columns: Sequence[Sequence[str] | N
 
 
 def _group_alike(sides: Sequence[RowSide | None], columns: Sequence[Sequence[str] | None]) -> list[list[int]]:
-    """Return the numbers of the sides in groups of which the same columns of one version are read."""
+    """Group the numbers of the sides: in one group, the same columns of one version are read."""
     groups: dict[tuple[VersionRef, tuple[str, ...]] | int, list[int]] = {}
     for number, (side, names) in enumerate(zip(sides, columns, strict=True)):
         # The base is a side twice, with overlapping rows. Its keys are read once and then divided.

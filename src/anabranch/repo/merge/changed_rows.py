@@ -184,7 +184,7 @@ def find_source_updates(step: MergeTable) -> RowChanges | None:
 def _replacement_of(
     step: MergeTable, addresses: npt.NDArray[np.uint64], newer: HeldRows, positions: npt.NDArray[np.int64]
 ) -> RowChanges:
-    """Return the replacement of rows of the target, by their addresses, by some rows of the source."""
+    """Return the change that replaces the rows at addresses in the target with some rows of the source."""
     if not len(addresses):
         return RowChanges()
     schema = step.version_ref.schema

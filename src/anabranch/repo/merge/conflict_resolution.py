@@ -259,7 +259,7 @@ def _is_column(name: str, tables: Mapping[str, Callable[[], Sequence[str]]], kno
 
 
 def _is_among(name: str, known: Set[str]) -> bool:
-    """Return whether a name is known, itself or as that of a member of JSON, whose names are unknown."""
+    """Return whether a name is known. The name 'a.*' of a JSON column means any of its members."""
     return name in known or any(name.startswith(one[:-1]) for one in known if one.endswith(".*"))
 
 

@@ -154,7 +154,7 @@ class EngineAccess:
         repo_store, target = self._repo_store, self._repository._named(branch)
         head = repo_store.heads.get(target)
         once = Once(key=EPOCH, value=str(batch.epoch), is_ordered=True, is_relevant=batch.is_in)
-        # A batch that creates its table cannot be published yet, so it does not search all of the history for it.
+        # Without its table, the batch cannot be published yet. So the first batch need not search the whole history.
         has_table = View.now(repo_store, head).find_table(repo_store.commits, batch.table) is not None
         if has_table and repo_store.find_once(once, head) is not None:
             return None

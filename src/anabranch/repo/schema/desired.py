@@ -248,8 +248,8 @@ def _read_index(node: Node, columns: tuple[Column, ...]) -> Index:
     index = Index(
         column=column.name,
         kind=kind,
-        name=found["name"].text() if "name" in found else None,
         metric=_read_metric(found["metric"], kind) if "metric" in found else None,
+        name=found["name"].text() if "name" in found else None,
         **{name: found[name].number() for name in ("num_partitions", "num_sub_vectors") if name in found},
     )
     node.checked(lambda _: check_index(index, column), "")
