@@ -279,7 +279,7 @@ class Home:
         return VersionNotFoundError(f"dataset {self.uri!r} has no version {version!r}", hint=hint)
 
     def _not_found(self, version: int | None) -> VersionNotFoundError | DatasetNotFoundError | BranchNotFoundError:
-        # On an object store, which has no folders, Lance does not distinguish a missing dataset from a version.
+        # On an object store, which has no folders, Lance reports a missing dataset as a missing version.
         has_versions = is_local(self.uri) or any(self.store().list(f"{self.folder}/_versions/".lstrip("/")))
         return self.no_version(version) if has_versions else self._missing()
 

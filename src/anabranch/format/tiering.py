@@ -295,7 +295,7 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
 
 
 def _newest_versions(keys: Iterable[VersionKey]) -> dict[str | None, int]:
-    """Return the newest ordinary version of each branch, main first."""
+    """Return the newest ordinary version of each branch, main first: the last one in the order counts."""
     return {branch: version for branch, version in sorted(keys, key=version_order) if not is_staged(version)}
 
 

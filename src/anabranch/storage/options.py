@@ -54,8 +54,8 @@ def clock_tolerance_of(options: Mapping[str, str]) -> timedelta:
     return timedelta(seconds=int(given))
 
 
-# Lance reads these directly. obstore expects them as client options.
 _FLAGS = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"})
+# Lance reads these directly. obstore expects them as client options.
 _CLIENT_KEYS = _FLAGS | {"connect_timeout", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "user_agent"}
 # Options of Lance and of Anabranch, which the object store does not know.
 _LANCE_KEYS = re.compile(

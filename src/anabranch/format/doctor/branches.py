@@ -407,7 +407,7 @@ def _losing_manifests(inventory: Inventory, info: BranchInfo) -> tuple[str, ...]
 
 def _may_be_built_on(inventory: Inventory, branch: str, versions: Iterable[VersionFacts]) -> bool:
     """Return whether a version, a tag or a child branch may be built on one of these versions of a branch."""
-    # An unreadable version may be.
+    # An unreadable version may be built on any of them.
     if any(file.branch == branch for file, _ in inventory.damaged_manifests):
         return True
     held = {(tag.branch, tag.version) for tag in inventory.tags}
