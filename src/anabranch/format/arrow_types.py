@@ -312,7 +312,6 @@ def _read_column(name: str, values: Any, kind: pa.DataType | None, fits: Fits) -
 
 
 def _infer(values: Any, kind: pa.DataType | None) -> pa.Array:
-    """Return the values in the type that Arrow infers for them."""
     try:
         return pa.array(values)
     except OverflowError:

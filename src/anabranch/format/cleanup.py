@@ -305,8 +305,6 @@ def _named(keys: Iterable[VersionKey]) -> tuple[tuple[str, int], ...]:
 
 
 class _Sweep:
-    """Removes the files of a plan."""
-
     def __init__(self, root: Home, plan: Plan, progress: Progress) -> None:
         self._root = root
         self._store = root.store()
@@ -348,10 +346,8 @@ class _Sweep:
                 self._store.delete(path)  # a full disk: without a hint, Lance lists the versions
 
     def _restore_referenced(self, saved: Mapping[VersionKey, bytes]) -> set[VersionKey]:
-        """Restore versions that got a tag or branch after the plan was made. Their files still exist."""
+        """Restore, from memory, versions that got a tag or branch after the plan was made. Their files still exist."""
         tagged, by_branches = referenced_versions(self._root, layout(self._root))
-        # A tag or branch may have been created after the plan. Its version is restored from memory; no file of it was
-        # removed yet.
         restored = set((tagged | by_branches) & saved.keys())
         paths = {self._plan.manifests[key].path: saved[key] for key in restored}
         for path, data in paths.items():

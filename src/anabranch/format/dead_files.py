@@ -103,8 +103,6 @@ def find_reach(root: Home, wanted: Wanted, *, horizon: datetime) -> Reach:
 
 
 class _Survey:
-    """One scan of one dataset."""
-
     def __init__(self, root: Home, wanted: Wanted, horizon: datetime) -> None:
         self._root = root
         self._wanted = wanted

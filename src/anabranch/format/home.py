@@ -342,11 +342,11 @@ class VersionRef:
         return self._columns().blobs
 
     def _columns(self) -> _Columns:
-        from anabranch.format.arrow_types import find_blobs, with_bytes
-
         key = self.home, self.version
         found = _COLUMNS.find(key)
         if found is None:
+            from anabranch.format.arrow_types import find_blobs, with_bytes
+
             schema = self.open_to_read().schema
             blobs = find_blobs(schema)
             found = _Columns(schema, with_bytes(schema) if blobs else schema, blobs)

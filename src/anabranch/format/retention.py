@@ -265,8 +265,7 @@ def record_branch(home: Home) -> None:
     """Put the files in bases that a branch names on the list, before the branch's own files are deleted."""
     root = home.on(None)
     own = list_branch_files(root, home.branch or MAIN)
-    named = _files_in_bases(root, Layout(root=root.root, files=tuple(own), branches=()))
-    _add(root, named)
+    _add(root, _files_in_bases(root, Layout(root=root.root, files=tuple(own), branches=())))
 
 
 def record_clone_files(source: Home, clone: Home) -> None:

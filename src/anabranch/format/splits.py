@@ -122,10 +122,7 @@ def read_split(version_ref: VersionRef, split: Split, selection: Selection) -> I
 def _scan(
     opened: lance.LanceDataset, fragments: list[lance.LanceFragment], split: Split, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
-    """Scan in batches of bounded size.
-
-    Where the estimate was too high for Lance, continue with fewer rows at a time.
-    """
+    """Scan in batches of bounded size; where the estimate is too high for Lance, with fewer rows at a time."""
     batch_rows = _batch_rows(opened.schema, fragments, split, selection)
     delivered = 0
     while True:

@@ -9,7 +9,6 @@ is about to put files into the base must not land on a version that does not lis
 versions put here conflict with every concurrent write.
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +38,7 @@ from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectStore, copy_verified, open_parent
+from anabranch.storage.store import digest_of
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 _ATTEMPTS = 10
@@ -238,20 +238,13 @@ def _copy_once(source: ObjectStore, path: str, target: ObjectStore) -> int:
     # A copy that an interrupted move left is used if its contents are right, so that a large move can be repeated.
     if there is None:
         copy_verified(source, path, target, path)
-    elif there.size != here.size or _digest(target, path) != _digest(source, path):
+    elif there.size != here.size or digest_of(target, path) != digest_of(source, path):
         # Never overwritten: a version may read it, and one of the two is damaged.
         raise ObjectExistsError(
             f"{join_uri(target.uri, path)!r} exists and differs from {join_uri(source.uri, path)!r}",
             hint="find out which of the two is damaged and delete that one, then move again",
         )
     return here.size
-
-
-def _digest(store: ObjectStore, path: str) -> bytes:
-    digest = hashlib.blake2b()
-    for chunk in store.stream(path):
-        digest.update(chunk)
-    return digest.digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +269,8 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     files = layout(root)
     # A tree without a ref was left by a crash, or is a branch in creation. Doctor decides.
     needs = read_versions(root, replace(files, files=tuple(file for file in files.files if file.has_ref)))
-    newest = _newest_versions(needs)
+    # Of each branch, main first.
+    newest = {branch: version for branch, version in sorted(needs, key=version_order) if not is_staged(version)}
     base = get_base(chain.from_iterable(needs[key].bases for key in newest.items()), name)
     get_target(root, [base], base.id)  # refuses the root of another dataset
     _refuse_used(root, base, needs)
@@ -292,11 +286,6 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     folder = _location(base)
     left = sum(relative_to(uri, folder) is not None for _, uri in read_record(root.store()))
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
-
-
-def _newest_versions(keys: Iterable[VersionKey]) -> dict[str | None, int]:
-    """Return the newest ordinary version of each branch, main first."""
-    return {branch: version for branch, version in sorted(keys, key=version_order) if not is_staged(version)}
 
 
 def _refuse_used(root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles]) -> None:

@@ -283,8 +283,7 @@ class LocalFolderStore(ObjectStore):
             refuse_links(self.uri, path)
         # Such an object would be missing from every listing, and collected as a leftover.
         if "#" in path and is_temporary(path):
-            message = "names that end in '#' and a number are temporary files"
-            raise self._translate(ValueError(message), path)
+            raise self._translate(ValueError("names that end in '#' and a number are temporary files"), path)
         return os.path.join(self.uri, path)
 
     def _check(self, path: str, *, folder: bool = False) -> None:

@@ -294,7 +294,6 @@ def _roll_back(target: Home, draft: Draft) -> None:
     store = target.store()
     for path, data in reversed(list(draft.files.items())):
         with suppress(ObjectNotFoundError):
-            # Another process may have put its own clone here. Its manifest has other bytes, and must stay.
             if store.get(path) == data:
                 store.delete(path)
     # The copies have the same names in every clone of this version. With a manifest there, they may belong to it.

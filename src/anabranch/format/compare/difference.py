@@ -304,8 +304,7 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
         return np.empty(0, dtype=np.uint32)
     alive = np.setdiff1d(np.arange(fragment.physical_rows, dtype=np.uint32), deleted, assume_unique=True)
     filled = np.zeros(len(alive), dtype=bool)
-    table = fragment.scanner(columns=list(columns)).to_table()
-    for column in table.columns:
+    for column in fragment.scanner(columns=list(columns)).to_table().columns:
         filled |= pc.is_valid(column).to_numpy()
     return alive[filled]
 

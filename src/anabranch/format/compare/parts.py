@@ -264,8 +264,7 @@ def take_at(
         else:
             deleted = offsets_in(version_ref.home, fragments.dataset, fragments.by_id[number])
             positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
-        part = Part(number, len(offsets), offsets, positions)
-        return _take(fragments, part, names, blobs)
+        return _take(fragments, Part(number, len(offsets), offsets, positions), names, blobs)
 
     with version_ref.home.errors():
         found = in_parallel(read, grouped.groups)

@@ -138,7 +138,6 @@ def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -
 
 
 def _target_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
-    """Return the target of a tag, if it can be read."""
     if ref.info is not None:
         return ref.info.branch, ref.info.version
     try:

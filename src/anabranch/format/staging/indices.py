@@ -43,9 +43,7 @@ class IndexKind(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> "IndexKind | None":
         """Find a kind in any case, also as Lance writes it, such as `BTREE` and `LabelList`."""
-        if not isinstance(value, str):
-            return None
-        return next((kind for kind in cls if _letters(kind) == _letters(value)), None)
+        return _KINDS.get(_letters(value)) if isinstance(value, str) else None
 
     @classmethod
     def parse(cls, text: str) -> "IndexKind":

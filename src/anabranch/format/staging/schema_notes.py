@@ -137,8 +137,7 @@ def _written(field: StoredField, metadata: Mapping[str, bytes]) -> StoredField:
 
 
 def _read(field: StoredField) -> dict[str, bytes]:
-    message = Field.parse(field.message, "a field of the schema")
-    return {entry.key: entry.value for entry in message.metadata}
+    return {entry.key: entry.value for entry in Field.parse(field.message, "a field of the schema").metadata}
 
 
 def read_column_ids(version_ref: VersionRef) -> dict[str, frozenset[str]]:
