@@ -271,8 +271,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
                 for stored in scan.source.to_reader():
                     shown = pa.schema([self._shown.field(name) for name in stored.schema.names])
                     # Cast first: the filter refers to the types that are shown. Unsafe only for times with a zone,
-                    # whose nanoseconds are cut off, as in Spark: engines have no type for them. Every other type
-                    # becomes wider, or stays.
+                    # whose nanoseconds are cut off, as in Spark: engines have no type for them.
                     batch = stored if stored.schema.types == shown.types else stored.cast(shown, safe=False)
                     kept = batch if scan.remaining is None else batch.filter(scan.remaining)
                     yield kept.select(scan.projected_schema.names)
@@ -315,8 +314,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
 def _used_columns(schema: pa.Schema, names: list[str], condition: pc.Expression) -> list[str]:
     """Return the given columns that a filter needs to be bound.
 
-    Arrow offers no list of them, so halves of the names are left out in turn: a filter on a few of many columns takes
-    a few attempts.
+    Arrow offers no list of them, so halves of the names are left out in turn, which takes a few attempts.
     """
     left_out = set(names)
     rest = pa.schema([field for field in schema if field.name not in left_out])

@@ -53,8 +53,7 @@ def staged_manifest(
 ) -> ManifestParts | None:
     """Return the manifest of a version with changed rows.
 
-    Return None if Lance must write it: for a table with indices, whose coverage it decides on, and for one without
-    stable row ids.
+    Return None if Lance must write it: if the table has indices, whose coverage it decides on, or no stable row ids.
     """
     # Indices and dictionaries before the message are found by their positions. If the transaction is alone there, it
     # begins with the length of the rest.
@@ -107,8 +106,7 @@ def _new_fragments(
 ) -> tuple[list[bytes], dict[int, bytes]]:
     """Return the written fragments as a transaction has them, and as the version has them, by their new ids.
 
-    A transaction has new fragments without their ids, and without the ids of new rows. These are the next ids of the
-    manifest's message.
+    A transaction has new fragments without their ids and those of new rows, which are the next ids of the message.
     """
     # As Lance does: rows are created and updated in the version after the one that was read. Settling replaces it.
     version = min(read_version + 1, _LARGEST_VERSION)
