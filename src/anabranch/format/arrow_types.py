@@ -220,10 +220,8 @@ def shorten(value: object) -> str:
 
 
 def _read_pandas(frame: Any) -> pa.Table:
-    """Return the columns of a frame. Named levels of its index become columns, unnamed ones are dropped.
-
-    Arrow keeps an unnamed index as `__index_level_0__` unless it is a plain range. After a filter it is not.
-    """
+    """Return the columns of a frame. Named levels of its index become columns, unnamed ones are dropped."""
+    # Arrow keeps an unnamed index as `__index_level_0__` unless it is a plain range. After a filter it is not.
     named = [name for name in frame.index.names if name is not None]
     try:
         flat = frame.reset_index(level=named) if named else frame
@@ -322,10 +320,8 @@ def _infer(values: Any, kind: pa.DataType | None) -> pa.Array:
 
 
 def _fits(found: pa.DataType, kind: pa.DataType, fits: Fits) -> bool:
-    """Return whether Python values may be converted from the type that Arrow infers to another one.
-
-    More conversions are allowed than for Arrow data: Python has one float type, and a dict may be a map or lack keys.
-    """
+    """Return whether Python values may be converted from the type that Arrow infers to another one."""
+    # More conversions are allowed than for Arrow data: Python has one float type, and a dict may be a map or lack keys.
     if pa.types.is_floating(found) and pa.types.is_floating(kind):
         return True
     if pa.types.is_dictionary(kind):

@@ -323,11 +323,9 @@ class _Sweep:
         self.versions = [key for key in self._plan.manifests if key not in restored]
 
     def _renew_hints(self) -> None:
-        """Write the newest version into the version hints of the branches that lose versions.
-
-        Versions that this product puts do not move the hint. From an old one, a writer that read an older version would
-        find the gap that this cleanup makes, and write its rows below the newest version.
-        """
+        """Write the newest version into the version hints of the branches that lose versions."""
+        # Versions that this product puts do not move the hint. From an old one, a writer that read an older version
+        # would find the gap that this cleanup makes, and write its rows below the newest version.
         for branch in {branch for branch, _ in self._plan.manifests}:
             path = f"{self._root.on(branch).folder}/{VERSION_HINT}".lstrip("/")
             newest = max(number for other, number in self._plan.kept if other == branch and not is_staged(number))

@@ -312,10 +312,8 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
 
 
 def _used_columns(schema: pa.Schema, names: list[str], condition: pc.Expression) -> list[str]:
-    """Return the given columns that a filter needs to be bound.
-
-    Arrow offers no list of them, so halves of the names are left out in turn, which takes a few attempts.
-    """
+    """Return the given columns that a filter needs to be bound."""
+    # Arrow offers no list of them, so halves of the names are left out in turn, which takes a few attempts.
     left_out = set(names)
     rest = pa.schema([field for field in schema if field.name not in left_out])
     try:

@@ -207,10 +207,8 @@ def _batch_rows(schema: pa.Schema, fragments: Sequence[lance.LanceFragment], spl
 
 
 def _sampled_bytes(fragments: Sequence[lance.LanceFragment], split: Split, columns: list[str]) -> int:
-    """Estimate the bytes of a row in these columns: those of the widest of a few rows.
-
-    The sizes of the files do not show it: compression may have made them a thousand times smaller than the values.
-    """
+    """Estimate the bytes of a row in these columns: those of the widest of a few rows."""
+    # The sizes of the files do not show it: compression may have made them a thousand times smaller than the values.
     fragment = fragments[len(fragments) // 2]
     rows = int(fragment.count_rows()) if split.rows is None else split.rows
     # One row is enough if each row fills a batch by itself.

@@ -163,10 +163,8 @@ def _locations(home: Home, metadata: dict[str, Any], bases: Mapping[int, BasePat
 
 
 def _repoint(home: Home, dataset: lance.LanceDataset, plan: _Plan) -> int:
-    """Commit the fragments with their files in the target.
-
-    Lance has no compare-and-set, but it refuses an Update of fragments if a concurrent change concerns them.
-    """
+    """Commit the fragments with their files in the target."""
+    # Lance has no compare-and-set, but it refuses an Update of fragments if a concurrent change concerns them.
     if not plan.repointed:
         return int(dataset.version)
     with home.errors():

@@ -236,11 +236,9 @@ def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
-    """Make a shallow clone with Lance, in a scratch folder.
-
-    For a local source it is in the temporary folder, so that the source may be read-only. Lance clones a bucket only
-    within the bucket, so there it is in a folder of the source that no branch has.
-    """
+    """Make a shallow clone with Lance, in a scratch folder."""
+    # For a local source it is in the temporary folder, so that the source may be read-only. Lance clones a bucket only
+    # within the bucket, so there it is in a folder of the source that no branch has.
     root = source.home.on(None)
     with ExitStack() as stack:
         if is_local(root.root):

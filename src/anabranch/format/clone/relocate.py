@@ -256,11 +256,9 @@ def _base_paths(manifests: Iterable[_Manifest]) -> set[str]:
 def _former_roots(
     root: str, first: Mapping[str | None, _Manifest], mapping: Mapping[str, str], is_stale: Callable[[str], bool]
 ) -> set[str]:
-    """Return the former roots of the dataset, from the time when its branches were made.
-
-    A branch begins with a nameless base for the root and, if it has a parent branch, one for `{root}/tree/{parent}`.
-    If more than one base could be the root, none is taken: only the user knows which one was.
-    """
+    """Return the former roots of the dataset, from the time when its branches were made."""
+    # A branch begins with a nameless base for the root and, if it has a parent branch, one for `{root}/tree/{parent}`.
+    # If more than one base could be the root, none is taken: only the user knows which one was.
     former: set[str] = set()
     for manifest in first.values():
         roots = {_spelled(moved_path(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}

@@ -207,10 +207,8 @@ def _users_of_trees(inventory: Inventory, clones: Mapping[str, Sequence[str]]) -
 
 
 def _add_readers(inventory: Inventory, users: dict[str, set[str]], trees: Iterable[str]) -> None:
-    """Add the homes that read files of a tree. Start from all live homes: a tree that is read is live, too.
-
-    Base paths are compared by their ends: those of a dataset that was moved name its old location until a relocation.
-    """
+    """Add the homes that read files of a tree. Start from all live homes: a tree that is read is live, too."""
+    # Base paths are compared by their ends: those of a dataset that was moved name its old location until a relocation.
     base_paths: dict[str | None, set[str]] = defaultdict(set)
     for facts in inventory.versions:
         base_paths[facts.branch].update(facts.base_paths)
@@ -294,10 +292,8 @@ def _is_untouched(inventory: Inventory, name: str) -> bool:
 
 
 def _missing_ref(name: str, rebuilt: Repair, needed_by: tuple[str, ...]) -> Case:
-    """Return the case of a branch without metadata that has its first version, and own rows or users.
-
-    A deletion removes the first version right after the metadata, so an interrupted deletion leaves no first version.
-    """
+    """Return the case of a branch without metadata that has its first version, and own rows or users."""
+    # A deletion removes the first version right after the metadata, so an interrupted deletion leaves no first version.
     return Case(
         kind=FindingKind.MISSING_REF,
         subject=branch_ref_path(name),

@@ -222,10 +222,8 @@ def _find_rows(fragments: Sequence[bytes], row_ids: Numbers) -> _Found:
 
 
 def _positions(fragment: messages.Fragment, row_ids: Numbers) -> tuple[npt.NDArray[np.int64], int]:
-    """Return where rows are in a fragment, -1 if they are not, and the number of its rows.
-
-    A fragment of appended rows has one range of ids, which is not expanded.
-    """
+    """Return where rows are in a fragment, -1 if they are not, and the number of its rows."""
+    # A fragment of appended rows has one range of ids, which is not expanded.
     at = np.full(len(row_ids), -1, dtype=np.int64)
     rows = 0
     for segment in messages.RowIds.parse(fragment.row_ids, "row ids").segments:

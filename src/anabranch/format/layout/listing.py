@@ -352,11 +352,9 @@ def _classified(info: ObjectInfo, owner: str | None, branches: frozenset[str]) -
 
 
 def _owner(path: str, branches: frozenset[str]) -> str | None:
-    """Return the tree to which a Lance file belongs, or None for the root's files and for unknown files.
-
-    Branch names hold slashes, and Lance lets them hold even the names of its own folders. So the longest known branch
-    below which the rest is a home's file comes first; then the shortest name, for trees without a ref.
-    """
+    """Return the tree to which a Lance file belongs, or None for the root's files and for unknown files."""
+    # Branch names hold slashes, and Lance lets them hold even the names of its own folders. So the longest known branch
+    # below which the rest is a home's file comes first; then the shortest name, for trees without a ref.
     segments = path.split("/")
     if segments[0] != "tree":
         return None

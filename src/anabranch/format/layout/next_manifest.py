@@ -233,12 +233,10 @@ def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, nam
 
 
 def _needs_restore(before: ManifestParts, base: ManifestParts, staged: ManifestParts, changed: Sequence[int]) -> bool:
-    """Return whether the change is more than added rows, deleted rows and indices.
-
-    An Update cannot express another schema. Where the version goes back to an older one, ids of fragments and rows are
-    used a second time, and a native writer would merge its deletions into the wrong rows. Where deleted rows come back,
-    it panics, because it expects the deletion file that it read.
-    """
+    """Return whether the change is more than added rows, deleted rows and indices."""
+    # An Update cannot express another schema. Where the version goes back to an older one, ids of fragments and rows
+    # are used a second time, and a native writer would merge its deletions into the wrong rows. Where deleted rows come
+    # back, it panics, because it expects the deletion file that it read.
     if before.message.fields != staged.message.fields:
         return True
     has_fewer_rows = staged.message.next_row_id < before.message.next_row_id
@@ -275,12 +273,10 @@ def _set_operation(
     fragments: Fragments,
     changed: Sequence[int],
 ) -> None:
-    """Record the change as an Update, as a CreateIndex where only indices changed, or as a Rewrite where both did.
-
-    A transaction has one operation, and Lance reads it only to judge concurrent writes. It lets an index pass an
-    Update, so that the table would have two indices of one name on the same fragments. A Rewrite of all fragments makes
-    such a writer, and those that change rows, try again; appends pass it.
-    """
+    """Record the change as an Update, as a CreateIndex where only indices changed, or as a Rewrite where both did."""
+    # A transaction has one operation, and Lance reads it only to judge concurrent writes. It lets an index pass an
+    # Update, so that the table would have two indices of one name on the same fragments. A Rewrite of all fragments
+    # makes such a writer, and those that change rows, try again; appends pass it.
     old = before.fragments
     update = messages.Update(removed_fragment_ids=sorted(old.keys() - fragments.keys()))
     for key in changed:

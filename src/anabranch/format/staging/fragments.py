@@ -332,10 +332,8 @@ def _find_added(older: lance.LanceDataset, newer: lance.LanceDataset) -> list[Fr
 
 
 def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDataset) -> bool:
-    """Return whether each step from one version to the other was an append.
-
-    The fragments do not show it: an upsert of new keys, or an overwrite of an empty table, adds the same fragments.
-    """
+    """Return whether each step from one version to the other was an append."""
+    # The fragments do not show it: an upsert of new keys, or an overwrite of an empty table, adds the same fragments.
     version = after.version
     # Staged versions form a chain by their read versions. The chain ends at an ordinary version.
     while is_staged(version) and version != before.version:

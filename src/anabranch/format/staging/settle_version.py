@@ -253,10 +253,8 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
 
 
 def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
-    """Read the newest ordinary version. Start at the newest known version, if it still exists.
-
-    Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
-    """
+    """Read the newest ordinary version. Start at the newest known version, if it still exists."""
+    # Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
     # It may be out of date. Then the put of the next number fails, and the search starts again without it.
     number = known = _NEWEST.find((home, None))
     if number is None or number < at_least:
