@@ -123,7 +123,6 @@ def _as_text(kind: pa.DataType) -> pa.DataType:
 
 
 def _retyped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return the type with its leaves replaced."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_retyped(field.type, leaf)) for field in kind])
     if pa.types.is_fixed_size_list(kind):

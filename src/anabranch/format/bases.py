@@ -395,7 +395,8 @@ def storage_report(home: Home, version: int | None = None) -> StorageReport:
         # Large values are in a folder beside the data file, which no manifest lists.
         elif file.kind is FileKind.DATA:
             usage += listed(folder).get(name.rpartition(".")[0], Usage())
-        counted[file.base_id if file.base_id in others else None, file.kind] += usage
+        base_id = file.mention.base_id
+        counted[base_id if base_id in others else None, file.kind] += usage
     return StorageReport(
         uri=home.uri,
         version=number,

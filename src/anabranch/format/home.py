@@ -150,7 +150,7 @@ class Home:
     # This home's path below the dataset's root ('' or 'tree/{branch}'), and its URI.
     folder: str = field(init=False, compare=False, repr=False)
     uri: str = field(init=False, compare=False, repr=False)
-    # The paths of its folders, below the dataset's root. Lance uses them, so none may be a symbolic link.
+    # The paths of its folders, below the dataset's root. Lance uses them, so `refuse_links` checks them.
     folders: tuple[str, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -242,7 +242,7 @@ def read_record(store: ObjectStore) -> frozenset[BaseFile]:
         return frozenset()
     try:
         return frozenset((FileKind(file["kind"]), str(file["uri"])) for file in json.loads(data)["files"])
-    # An error: if a damaged list counted as empty, the next write would replace it, and its files would never go.
+    # An error: if a damaged list counted as empty, the next write would replace it, and its files would stay for good.
     except (KeyError, TypeError, ValueError) as err:
         raise DamagedFileError(
             f"{CLEANUP_RECORD!r} in {store.uri!r} is damaged: {err!r}",

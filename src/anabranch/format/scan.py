@@ -44,17 +44,13 @@ def read_table(
     offset: int | None = None,
     base: str | int | None = None,
 ) -> pa.Table:
-    """Read rows, after the first `offset` ones.
-
-    With a base, read those of its fragments, and no file of another one but deletion files and indices.
-    """
+    """Read rows after the first `offset` ones. With a base, read its fragments, deletion files and indices only."""
     if limit is not None or offset is not None:
         limit, offset = checked_limit(limit, "rows"), checked_limit(offset, "rows", name="offset")
     fragments = None if base is None else fragments_of_base(version_ref.home, base, version_ref.version)
     with filter_errors(version_ref, where):
         names, condition = _list(version_ref, columns), None if where is None else enclosed(where)
-        scanner = version_ref.open().scanner(names, condition, limit=limit, offset=offset, fragments=fragments)
-        return scanner.to_table()
+        return version_ref.open().scanner(names, condition, limit=limit, offset=offset, fragments=fragments).to_table()
 
 
 def iter_batches(
@@ -133,8 +129,7 @@ def read_nearest(
         nearest = {"column": column, "q": pa.array(vector, kind.value_type), "k": k}
         # Without `prefilter`, Lance filters the k nearest rows afterwards, and returns fewer than k.
         condition = None if where is None else enclosed(where)
-        scanner = version_ref.open().scanner(asked, condition, nearest=nearest, prefilter=where is not None)
-        return scanner.to_table()
+        return version_ref.open().scanner(asked, condition, nearest=nearest, prefilter=where is not None).to_table()
 
 
 def check_nearest(version_ref: VersionRef, column: str, vector: Sequence[float], *, k: int) -> pa.FixedSizeListType:

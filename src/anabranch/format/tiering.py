@@ -204,8 +204,7 @@ class DataFileCopier:
         if target not in self.sizes:
             from_store, name = open_parent(source, self._options)
             to_store, _ = open_parent(target, self._options)
-            paths = _with_blobs(from_store, name)
-            self.sizes[target] = tuple(_copy_once(from_store, path, to_store) for path in paths)
+            self.sizes[target] = tuple(_copy_once(from_store, path, to_store) for path in _with_blobs(from_store, name))
 
     def measure(self, copies: Iterable[tuple[str, str]]) -> None:
         """Record the sizes of the files that would be copied."""
@@ -265,15 +264,13 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     files = layout(root)
     # A tree without a ref was left by a crash, or is a branch in creation. Doctor decides.
     needs = read_versions(root, replace(files, files=tuple(file for file in files.files if file.has_ref)))
-    # Of each branch, main first.
-    newest = {branch: version for branch, version in sorted(needs, key=version_order) if not is_staged(version)}
+    newest = _newest_versions(needs)
     base = get_base(chain.from_iterable(needs[key].bases for key in newest.items()), name)
     get_target(root, [base], base.id)  # refuses the root of another dataset
     _refuse_used(root, base, needs)
     _refuse_inherited(root, base, needs, newest)
     versions: dict[str, int] = {}
-    # Main is changed last: a root that only a branch lists counts as stale, so that a removal which is interrupted
-    # leaves a state that the next one can read and finish.
+    # Main last: a root that only a branch lists counts as stale, and the next removal could not finish this one.
     for branch, version in reversed(newest.items()):
         if _lists(needs[branch, version], base):
             versions[branch or MAIN] = (
@@ -282,6 +279,11 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     folder = _location(base)
     left = sum(relative_to(uri, folder) is not None for _, uri in read_record(root.store()))
     return BaseRemoval(base=base, versions=versions, unused_files=left, dry_run=dry_run)
+
+
+def _newest_versions(keys: Iterable[VersionKey]) -> dict[str | None, int]:
+    """Return the newest ordinary version of each branch, main first."""
+    return {branch: version for branch, version in sorted(keys, key=version_order) if not is_staged(version)}
 
 
 def _refuse_used(root: Home, base: BasePath, needs: Mapping[VersionKey, VersionFiles]) -> None:

@@ -26,10 +26,8 @@ def open_parent(uri: str, storage_options: Mapping[str, str]) -> tuple[ObjectSto
 
 @lru_cache(maxsize=256)
 def open_root(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    """Open the store at a normalised URI.
-
-    One store per root is kept: a remote one takes about 10 ms to build, without other threads, and has connections.
-    """
+    """Open the store at a normalised URI."""
+    # One store per root is kept: a remote one takes about 10 ms to build, without other threads, and has connections.
     kind = LocalFolderStore if is_local(root) else ObjectStore
     return kind(uri=root, storage_options=dict(options))
 

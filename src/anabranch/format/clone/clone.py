@@ -259,10 +259,8 @@ def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
 
 
 def _publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None] = lambda: None) -> None:
-    """Put a clone at an empty location. The dataset exists after the last put.
-
-    Every copy is read back and compared. `on_copied` is called for each of them, by several threads.
-    """
+    """Put a clone at an empty location. The dataset exists after the last put."""
+    # Every copy is read back and compared. `on_copied` is called for each of them, by several threads.
     store = target.store()
 
     def copy(item: tuple[str, str]) -> None:
@@ -309,8 +307,7 @@ def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     copies = [FragmentMetadata.from_json(json.dumps(_copied(fragment))) for fragment in fragments]
     # The schema as Lance has it, since the files are tied to its field ids.
     staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
-    copied = staged.open()
-    gone = join_addresses(list(_iter_deleted(source, dataset, fragments, copied.get_fragments())))
+    gone = join_addresses(list(_iter_deleted(source, dataset, fragments, staged.open().get_fragments())))
     return delete_rows(staged, gone).version_ref
 
 

@@ -69,7 +69,6 @@ def _repair_branch(inventory: Inventory, ref: RefFile[BranchInfo], repairs: Repa
 
 
 def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
-    """Return the origin of a branch by its metadata, if that can be read."""
     try:
         return _origin_of(ref.info or parse_branch(ref.name, ref.data))
     except (KeyError, ValueError):
@@ -110,7 +109,6 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
 
 
 def _recorded_origin(inventory: Inventory, branch: str, first: LayoutFile) -> Origin | None:
-    """Return the origin that the first manifest of a branch records."""
     versions = inventory.versions_of(branch)
     # If the first manifest cannot be read, later ones do not show the creation.
     return versions[0].cloned_from if versions and versions[0].path == first.path else None

@@ -205,7 +205,6 @@ class _Found:
 
 
 def _find_rows(fragments: Sequence[bytes], row_ids: Numbers) -> _Found:
-    """Find rows by their ids in some fragments."""
     found = np.zeros(len(row_ids), dtype=bool)
     created, updated = np.zeros(len(row_ids), np.uint64), np.zeros(len(row_ids), np.uint64)
     for description in fragments:  # A row that is in several fragments is alive in the newest.

@@ -387,7 +387,6 @@ _TEMPORARY_REF = re.compile(r"(.+\.json)\.tmp\.[0-9a-f]{32}")
 
 
 def _kind_in_home(path: str) -> LayoutKind | None:
-    """Return the kind of a file by its path below its home."""
     folder, _, rest = path.partition("/")
     kind_below = _HOME_FOLDERS.get(folder)
     if kind_below is None or not rest:

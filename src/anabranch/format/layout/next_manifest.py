@@ -55,8 +55,7 @@ def staged_manifest(
 
     Return None if Lance must write it: if the table has indices, whose coverage it decides on, or no stable row ids.
     """
-    # Indices and dictionaries before the message are found by their positions. If the transaction is alone there, it
-    # begins with the length of the rest.
+    # Sections before the message are found by their positions. A transaction alone there begins with its length.
     has_transaction = base.message.HasField("transaction_section") and base.message.transaction_section == 0
     size = 4 + int.from_bytes(base.prefix[:4], "little") if has_transaction else 0
     has_other_sections = len(base.prefix) != size
@@ -104,10 +103,8 @@ def _cut_fragments(fragments: dict[int, bytes], change: ChangedRows, message: me
 def _new_fragments(
     base: ManifestParts, written: Sequence[FragmentMetadata], message: messages.Manifest, read_version: int
 ) -> tuple[list[bytes], dict[int, bytes]]:
-    """Return the written fragments as a transaction has them, and as the version has them, by their new ids.
-
-    A transaction has new fragments without their ids and those of new rows, which are the next ids of the message.
-    """
+    """Return the written fragments as a transaction has them, and as the version has them, by their new ids."""
+    # A transaction has new fragments without their ids and those of new rows, which are the next ids of the message.
     # As Lance does: rows are created and updated in the version after the one that was read. Settling replaces it.
     version = min(read_version + 1, _LARGEST_VERSION)
     described, found = [], {}
@@ -306,10 +303,8 @@ def _index_ids(parts: ManifestParts) -> set[bytes]:
 
 
 def _settled_all(old: Fragments, known: Fragments, new: Fragments, basis: Basis) -> tuple[dict[int, bytes], set[int]]:
-    """Return new fragments with the row versions that plain readers expect, and the ids of the changed ones.
-
-    All others are those of the version before (`old`) and of the base (`known`).
-    """
+    """Return new fragments with the row versions that plain readers expect, and the ids of the changed ones."""
+    # All others are those of the version before (`old`) and of the base (`known`).
     # Most fragments are those of the version before. They are found by one comparison of all, and not parsed again.
     changed = {key for key, _ in new.items() - known.items()}
     # A row that moved to a new fragment has left an old one, so only fragments that changed are searched.

@@ -170,7 +170,7 @@ def copy_inherited_indices(home: Home) -> bool:
     Return whether there were any. Raise BusyError if another writer changed the indices.
     """
     needed = files_of_version(home, home.head_version()).files
-    folders = {file.uri for file in needed if file.kind is FileKind.INDEX and file.base_id is not None}
+    folders = {file.uri for file in needed if file.kind is FileKind.INDEX and file.mention.base_id is not None}
     if not folders:
         return False
     target = open_store(home.uri, home.storage_options)

@@ -177,10 +177,7 @@ def rebuild_indices(version_ref: VersionRef) -> VersionRef:
 
 
 def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
-    """Return how the indices of a version were built, or are to be built, by their names.
-
-    Kinds that we cannot build are left out.
-    """
+    """Return how indices of a version were or are to be built, by their names. Leave out kinds that we cannot build."""
     dataset = version_ref.open_to_read()
     found = {recipe.name: recipe for recipe in read_wanted(version_ref.schema) if isinstance(recipe.kind, IndexKind)}
     for description in dataset.describe_indices():
@@ -190,10 +187,7 @@ def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
 
 
 def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
-    """Stage indices over all rows. They replace those of the same names.
-
-    Without rows, or without vectors to learn from, an index is noted as wanted.
-    """
+    """Stage indices over all rows instead of those of the same names. Note those that cannot be built yet as wanted."""
     if not recipes:
         return version_ref
     existing = read_recipes(version_ref)

@@ -172,10 +172,7 @@ def columns_by_id(tree: FieldTree) -> dict[str, str]:
 
 
 def with_id_of(changed: StoredField, field: StoredField) -> StoredField:
-    """Return a changed top-level field with the identity that it had before.
-
-    It is noted only if the changed field would have another one without the note.
-    """
+    """Return a changed top-level field with its former identity, noted only if it would have another one otherwise."""
     column_id = _find_noted(field) or _first_id(field)
     return _noted(changed, {COLUMN_ID: None if column_id == _first_id(changed) else column_id})
 
