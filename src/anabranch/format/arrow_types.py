@@ -123,7 +123,6 @@ def _as_text(kind: pa.DataType) -> pa.DataType:
 
 
 def _retyped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return the type with its leaves replaced."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_retyped(field.type, leaf)) for field in kind])
     if pa.types.is_fixed_size_list(kind):
@@ -220,10 +219,8 @@ def shorten(value: object) -> str:
 
 
 def _read_pandas(frame: Any) -> pa.Table:
-    """Return the columns of a frame. Named levels of its index become columns, unnamed ones are dropped.
-
-    Arrow keeps an unnamed index as `__index_level_0__` unless it is a plain range. After a filter it is not.
-    """
+    """Return the columns of a frame. Named levels of its index become columns, unnamed ones are dropped."""
+    # Arrow keeps an unnamed index as `__index_level_0__` unless it is a plain range. After a filter it is not.
     named = [name for name in frame.index.names if name is not None]
     try:
         flat = frame.reset_index(level=named) if named else frame
@@ -312,7 +309,6 @@ def _read_column(name: str, values: Any, kind: pa.DataType | None, fits: Fits) -
 
 
 def _infer(values: Any, kind: pa.DataType | None) -> pa.Array:
-    """Return the values in the type that Arrow infers for them."""
     try:
         return pa.array(values)
     except OverflowError:
@@ -323,11 +319,8 @@ def _infer(values: Any, kind: pa.DataType | None) -> pa.Array:
 
 
 def _fits(found: pa.DataType, kind: pa.DataType, fits: Fits) -> bool:
-    """Return whether Python values may be converted from the type that Arrow infers to another one.
-
-    More conversions are allowed than for Arrow data: Python has one float type, and a dict may be a map or lack keys of
-    a struct.
-    """
+    """Return whether Python values may be converted from the type that Arrow infers to another one."""
+    # More conversions are allowed than for Arrow data: Python has one float type, and a dict may be a map or lack keys.
     if pa.types.is_floating(found) and pa.types.is_floating(kind):
         return True
     if pa.types.is_dictionary(kind):

@@ -153,8 +153,7 @@ def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False)
     """
     location = _usable_location(home, path)
     _check_name(name)
-    # Main first: if a crash follows, main lists one more base, which does no harm. A base that only the branch
-    # lists would count as stale.
+    # If a crash follows, main lists one more base, which does no harm.
     if home.branch is not None and find_base(list_bases(home.on(None)), location) is None:
         register_base(home.on(None), location, name=name, is_dataset_root=is_dataset_root)
     return register_base(home, location, name=name, is_dataset_root=is_dataset_root)
@@ -232,8 +231,7 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
 
 def _is_other_root(home: Home, base: BasePath) -> bool:
     """Return whether a base is a dataset root, but neither the root of this dataset nor that of one of its branches."""
-    # Plain folders of files are absolute on purpose, such as a cold tier. Only a dataset root can be a former location
-    # of this dataset.
+    # Plain folders of files, such as a cold tier, are absolute on purpose. Only a root can be a former location.
     if not base.is_dataset_root:
         return False
     below = relative_to(follow_links(base_location(base.path)), follow_links(home.root))
@@ -397,7 +395,8 @@ def storage_report(home: Home, version: int | None = None) -> StorageReport:
         # Large values are in a folder beside the data file, which no manifest lists.
         elif file.kind is FileKind.DATA:
             usage += listed(folder).get(name.rpartition(".")[0], Usage())
-        counted[file.base_id if file.base_id in others else None, file.kind] += usage
+        base_id = file.mention.base_id
+        counted[base_id if base_id in others else None, file.kind] += usage
     return StorageReport(
         uri=home.uri,
         version=number,

@@ -48,8 +48,7 @@ from anabranch.ids import MAIN
 from anabranch.storage import iter_in_parallel, open_parent, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
-# Why a file that no kept version needs is removed. Kinds that no manifest names, directly or by a folder, are never
-# called unused.
+# Why a file that no kept version needs is removed. Kinds that no manifest names, not even by a folder, are not here.
 _REASONS = {
     LayoutKind.TEMPORARY: CleanupReason.UNFINISHED,
     LayoutKind.PENDING_MANIFEST: CleanupReason.UNFINISHED,
@@ -66,8 +65,7 @@ class Plan:
     """The files to remove: `manifests` first, oldest first, then `files` below the root, then `in_bases`.
 
     `kept` are the versions that stay, and `too_young` those of them that stay only because they are young.
-    `unused` are all files in bases that no kept version needs, whether they are removed now or not. `absent` are those
-    that do not exist.
+    `unused` are all files in bases that no kept version needs, removed now or not, and `absent` those that are missing.
     """
 
     kept: frozenset[VersionKey]
@@ -106,8 +104,7 @@ class _Survey:
         tagged, by_branches = referenced_versions(root, self._files)
         self._kept, self._too_young = choose_versions(self._manifests, tagged | by_branches, retention, now=now)
         self._needs = read_versions(root, self._files, skips_damaged=True)
-        # The branches of a dataset that was copied here read the original. Until it is relocated, the files that
-        # they will need look unused.
+        # Branches of a copied dataset read the original. Until a relocation, the files that they will need look unused.
         for key, needs in self._needs.items():
             if self._manifests[key].has_ref:
                 check_bases(root.on(key[0]), needs.bases)
@@ -127,8 +124,7 @@ class _Survey:
     def plan(self, chosen: Mapping[str, BasePath], protected: frozenset[str]) -> Plan:
         doomed = {key: self._manifests[key] for key in sorted(self._manifests.keys() - self._kept, key=version_order)}
         unused = self._unused_in_bases()
-        # A file that a clone or source needs stays on the record. A later cleanup removes it when the other dataset no
-        # longer does.
+        # A file that a clone or source needs stays on the record. When it is no longer needed, a cleanup removes it.
         removable = frozenset(file for file in unused if file[1] not in protected)
         found = [self._find_in_base(path, removable) for path in sorted(chosen)]
         return Plan(
@@ -177,8 +173,7 @@ class _Survey:
         real = follow_links(self._root.root)
         others = [below for uri in protected if (below := relative_to(uri, real))]
         needed.update(others)
-        # Another dataset names an index by its folder and large values by their data file, so files in these are
-        # needed, too.
+        # Another dataset names an index by its folder and large values by their data file.
         needed.update(_inside((file.path for file in self._files.files), others))
         return needed
 
@@ -260,8 +255,7 @@ def cleanup(
         return _report(plan, dry_run=dry_run)
     done = _Sweep(root, plan, progress)
     if plan.unused:
-        # Record them before the manifests are removed: only these name the files, and after a crash they would be
-        # unknown.
+        # Record them before the manifests are removed, which alone name the files: a crash may follow.
         write_record(root.store(), read_record(root.store()) | plan.unused)
     done.remove_manifests()
     # Versions that were made from a removed one name its files themselves, and are found by reading all again.
@@ -305,8 +299,6 @@ def _named(keys: Iterable[VersionKey]) -> tuple[tuple[str, int], ...]:
 
 
 class _Sweep:
-    """Removes the files of a plan."""
-
     def __init__(self, root: Home, plan: Plan, progress: Progress) -> None:
         self._root = root
         self._store = root.store()
@@ -331,11 +323,9 @@ class _Sweep:
         self.versions = [key for key in self._plan.manifests if key not in restored]
 
     def _renew_hints(self) -> None:
-        """Write the newest version into the version hints of the branches that lose versions.
-
-        Versions that this product puts do not move the hint. From an old one, a writer that read an older version would
-        find the gap that this cleanup makes, and write its rows below the newest version.
-        """
+        """Write the newest version into the version hints of the branches that lose versions."""
+        # Versions that this product puts do not move the hint. From an old one, a writer that read an older version
+        # would find the gap that this cleanup makes, and write its rows below the newest version.
         for branch in {branch for branch, _ in self._plan.manifests}:
             path = f"{self._root.on(branch).folder}/{VERSION_HINT}".lstrip("/")
             newest = max(number for other, number in self._plan.kept if other == branch and not is_staged(number))
@@ -348,10 +338,8 @@ class _Sweep:
                 self._store.delete(path)  # a full disk: without a hint, Lance lists the versions
 
     def _restore_referenced(self, saved: Mapping[VersionKey, bytes]) -> set[VersionKey]:
-        """Restore versions that got a tag or branch after the plan was made. Their files still exist."""
+        """Restore, from memory, versions that got a tag or branch after the plan was made. Their files still exist."""
         tagged, by_branches = referenced_versions(self._root, layout(self._root))
-        # A tag or branch may have been created after the plan. Its version is restored from memory; no file of it was
-        # removed yet.
         restored = set((tagged | by_branches) & saved.keys())
         paths = {self._plan.manifests[key].path: saved[key] for key in restored}
         for path, data in paths.items():

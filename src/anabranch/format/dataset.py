@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import PurePath
 from typing import Any, Self
 
@@ -265,24 +266,22 @@ class Dataset:
         for `grace` and `bases`. A dry run reports the move alone.
         """
         self._refuse_pinned()
-        rules = {"keep_last": keep_last, "keep_newer_than": keep_newer_than, "grace": grace, "bases": bases or None}
+        clean_up = partial(self.cleanup, keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases)
         if prune:
             if keep_last is None and keep_newer_than is None:
                 raise InvalidInputError(
                     "prune needs to know which versions to keep",
                     hint="give `keep_last` or `keep_newer_than`; `keep_last=1` keeps the newest version of each branch",
                 )
-            # Check all arguments before anything moves.
-            self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases, dry_run=True)
-        elif any(value is not None for value in rules.values()):
+            clean_up(dry_run=True)  # checks all arguments before anything moves
+        elif any(value is not None for value in (keep_last, keep_newer_than, grace, bases or None)):
             raise InvalidInputError("versions are removed only by a move with prune", hint="add `prune=True`")
         moved = tiering.move_fragments(
             self._home, to=to, where=where, ids=fragments, progress=counting(progress, "fragments"), dry_run=dry_run
         )
         if not prune or dry_run:
             return moved
-        done = self.cleanup(keep_last=keep_last, keep_newer_than=keep_newer_than, grace=grace, bases=bases)
-        return replace(moved, pruned=done)
+        return replace(moved, pruned=clean_up())
 
     def compact(self) -> CompactReport:
         """Merge small fragments, each within the base it is kept in. A table of a repository is refused."""

@@ -103,8 +103,6 @@ def find_reach(root: Home, wanted: Wanted, *, horizon: datetime) -> Reach:
 
 
 class _Survey:
-    """One scan of one dataset."""
-
     def __init__(self, root: Home, wanted: Wanted, horizon: datetime) -> None:
         self._root = root
         self._wanted = wanted
@@ -215,8 +213,7 @@ class _Survey:
         for key in sorted(keys, key=version_order):
             steps: list[VersionKey] = []
             here = self._step_before(key)
-            # Steps that are known already end the walk, so that each step is visited once however many versions share
-            # it.
+            # Known steps end the walk, so that each step is visited once, however many versions share it.
             while here in self._manifests and not any(here in known for known in (self._wanted.keys, found, lost)):
                 steps.append(here)
                 here = self._step_before(here)
@@ -252,12 +249,10 @@ class _Survey:
         yield from self._old_hints(shortened)
 
     def _old_hints(self, shortened: set[str | None]) -> Iterator[DeadFile]:
-        """The version hints of homes that lose ordinary versions.
-
-        A native writer that read an older version searches for newer ones from the hint on, and takes the first number
-        without a version. Our own versions do not move the hint, so it would write into the gap, below the newest
-        version, where no reader finds its rows. Without a hint it lists all versions.
-        """
+        """The version hints of homes that lose ordinary versions."""
+        # A native writer that read an older version searches for newer ones from the hint on, and takes the first
+        # number without a version. Our own versions do not move the hint, so it would write into the gap, below the
+        # newest version, where no reader finds its rows. Without a hint it lists all versions.
         for file in self._files.files:
             if file.kind is LayoutKind.VERSION_HINT and file.branch in shortened and not self._is_young(file):
                 yield DeadFile(path=file.path, size=file.size, reason=DeadReason.VERSION, rank=_FIRST)

@@ -203,9 +203,8 @@ def choose_versions(
 ) -> tuple[frozenset[VersionKey], frozenset[VersionKey]]:
     """Return the versions that stay, and those of them that stay only because they are young.
 
-    Always kept are the first and the newest version of each branch, other referenced versions, staged versions (they
-    are outside of the history, and no rule of retention speaks of them), and all versions in a tree without a branch,
-    which doctor judges.
+    Always kept are the first and the newest version of each branch, other referenced versions, staged versions, to
+    which no rule of retention applies, and all versions in a tree without a branch, which doctor judges.
     """
     wanted: set[VersionKey] = set()
     young: set[VersionKey] = set()
@@ -243,8 +242,7 @@ def read_record(store: ObjectStore) -> frozenset[BaseFile]:
         return frozenset()
     try:
         return frozenset((FileKind(file["kind"]), str(file["uri"])) for file in json.loads(data)["files"])
-    # A damaged list is an error: if it counted as empty, the next write would replace it, and its files would never be
-    # removed.
+    # An error: if a damaged list counted as empty, the next write would replace it, and its files would stay for good.
     except (KeyError, TypeError, ValueError) as err:
         raise DamagedFileError(
             f"{CLEANUP_RECORD!r} in {store.uri!r} is damaged: {err!r}",
@@ -265,8 +263,7 @@ def record_branch(home: Home) -> None:
     """Put the files in bases that a branch names on the list, before the branch's own files are deleted."""
     root = home.on(None)
     own = list_branch_files(root, home.branch or MAIN)
-    named = _files_in_bases(root, Layout(root=root.root, files=tuple(own), branches=()))
-    _add(root, named)
+    _add(root, _files_in_bases(root, Layout(root=root.root, files=tuple(own), branches=())))
 
 
 def record_clone_files(source: Home, clone: Home) -> None:

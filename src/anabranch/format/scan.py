@@ -44,17 +44,13 @@ def read_table(
     offset: int | None = None,
     base: str | int | None = None,
 ) -> pa.Table:
-    """Read rows, after the first `offset` ones.
-
-    With a base, read those of its fragments, and no file of another one but deletion files and indices.
-    """
+    """Read rows after the first `offset` ones. With a base, read its fragments, deletion files and indices only."""
     if limit is not None or offset is not None:
         limit, offset = checked_limit(limit, "rows"), checked_limit(offset, "rows", name="offset")
     fragments = None if base is None else fragments_of_base(version_ref.home, base, version_ref.version)
     with filter_errors(version_ref, where):
         names, condition = _list(version_ref, columns), None if where is None else enclosed(where)
-        scanner = version_ref.open().scanner(names, condition, limit=limit, offset=offset, fragments=fragments)
-        return scanner.to_table()
+        return version_ref.open().scanner(names, condition, limit=limit, offset=offset, fragments=fragments).to_table()
 
 
 def iter_batches(
@@ -133,8 +129,7 @@ def read_nearest(
         nearest = {"column": column, "q": pa.array(vector, kind.value_type), "k": k}
         # Without `prefilter`, Lance filters the k nearest rows afterwards, and returns fewer than k.
         condition = None if where is None else enclosed(where)
-        scanner = version_ref.open().scanner(asked, condition, nearest=nearest, prefilter=where is not None)
-        return scanner.to_table()
+        return version_ref.open().scanner(asked, condition, nearest=nearest, prefilter=where is not None).to_table()
 
 
 def check_nearest(version_ref: VersionRef, column: str, vector: Sequence[float], *, k: int) -> pa.FixedSizeListType:
@@ -271,8 +266,7 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
                 for stored in scan.source.to_reader():
                     shown = pa.schema([self._shown.field(name) for name in stored.schema.names])
                     # Cast first: the filter refers to the types that are shown. Unsafe only for times with a zone,
-                    # whose nanoseconds are cut off, as in Spark: engines have no type for them. Every other type
-                    # becomes wider, or stays.
+                    # whose nanoseconds are cut off, as in Spark: engines have no type for them.
                     batch = stored if stored.schema.types == shown.types else stored.cast(shown, safe=False)
                     kept = batch if scan.remaining is None else batch.filter(scan.remaining)
                     yield kept.select(scan.projected_schema.names)
@@ -313,11 +307,8 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
 
 
 def _used_columns(schema: pa.Schema, names: list[str], condition: pc.Expression) -> list[str]:
-    """Return the given columns that a filter needs to be bound.
-
-    Arrow offers no list of them, so halves of the names are left out in turn: a filter on a few of many columns takes
-    a few attempts.
-    """
+    """Return the given columns that a filter needs to be bound."""
+    # Arrow offers no list of them, so halves of the names are left out in turn, which takes a few attempts.
     left_out = set(names)
     rest = pa.schema([field for field in schema if field.name not in left_out])
     try:

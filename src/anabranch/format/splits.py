@@ -122,10 +122,7 @@ def read_split(version_ref: VersionRef, split: Split, selection: Selection) -> I
 def _scan(
     opened: lance.LanceDataset, fragments: list[lance.LanceFragment], split: Split, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
-    """Scan in batches of bounded size.
-
-    Where the estimate was too high for Lance, continue with fewer rows at a time.
-    """
+    """Scan in batches of bounded size; where the estimate is too high for Lance, with fewer rows at a time."""
     batch_rows = _batch_rows(opened.schema, fragments, split, selection)
     delivered = 0
     while True:
@@ -210,10 +207,8 @@ def _batch_rows(schema: pa.Schema, fragments: Sequence[lance.LanceFragment], spl
 
 
 def _sampled_bytes(fragments: Sequence[lance.LanceFragment], split: Split, columns: list[str]) -> int:
-    """Estimate the bytes of a row in these columns: those of the widest of a few rows.
-
-    The sizes of the files do not show it: compression may have made them a thousand times smaller than the values.
-    """
+    """Estimate the bytes of a row in these columns: those of the widest of a few rows."""
+    # The sizes of the files do not show it: compression may have made them a thousand times smaller than the values.
     fragment = fragments[len(fragments) // 2]
     rows = int(fragment.count_rows()) if split.rows is None else split.rows
     # One row is enough if each row fills a batch by itself.

@@ -9,7 +9,6 @@ is about to put files into the base must not land on a version that does not lis
 versions put here conflict with every concurrent write.
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +38,7 @@ from anabranch.format.scan import filter_errors
 from anabranch.format.staging.expressions import enclosed
 from anabranch.ids import MAIN
 from anabranch.storage import ObjectStore, copy_verified, open_parent
+from anabranch.storage.store import digest_of
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
 _ATTEMPTS = 10
@@ -142,8 +142,7 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, chosen:
         if fragment.fragment_id not in chosen:
             continue
         before = fragment.metadata.to_json()
-        # The deletion file and overlays stay. Overlays cannot be moved: Lance does not change them when an Update
-        # changes the fragment.
+        # The deletion file and overlays stay. Overlays cannot be moved: an Update of the fragment does not change them.
         base_id = None if target is None else target.id
         after = {**before, "files": [{**file, "base_id": base_id} for file in before["files"]]}
         locations = zip(_locations(home, before, by_id), _locations(home, after, by_id), strict=True)
@@ -164,10 +163,8 @@ def _locations(home: Home, metadata: dict[str, Any], bases: Mapping[int, BasePat
 
 
 def _repoint(home: Home, dataset: lance.LanceDataset, plan: _Plan) -> int:
-    """Commit the fragments with their files in the target.
-
-    Lance has no compare-and-set, but it refuses an Update of fragments if a concurrent change concerns them.
-    """
+    """Commit the fragments with their files in the target."""
+    # Lance has no compare-and-set, but it refuses an Update of fragments if a concurrent change concerns them.
     if not plan.repointed:
         return int(dataset.version)
     with home.errors():
@@ -207,8 +204,7 @@ class DataFileCopier:
         if target not in self.sizes:
             from_store, name = open_parent(source, self._options)
             to_store, _ = open_parent(target, self._options)
-            paths = _with_blobs(from_store, name)
-            self.sizes[target] = tuple(_copy_once(from_store, path, to_store) for path in paths)
+            self.sizes[target] = tuple(_copy_once(from_store, path, to_store) for path in _with_blobs(from_store, name))
 
     def measure(self, copies: Iterable[tuple[str, str]]) -> None:
         """Record the sizes of the files that would be copied."""
@@ -238,7 +234,7 @@ def _copy_once(source: ObjectStore, path: str, target: ObjectStore) -> int:
     # A copy that an interrupted move left is used if its contents are right, so that a large move can be repeated.
     if there is None:
         copy_verified(source, path, target, path)
-    elif there.size != here.size or _digest(target, path) != _digest(source, path):
+    elif there.size != here.size or digest_of(target, path) != digest_of(source, path):
         # Never overwritten: a version may read it, and one of the two is damaged.
         raise ObjectExistsError(
             f"{join_uri(target.uri, path)!r} exists and differs from {join_uri(source.uri, path)!r}",
@@ -247,19 +243,11 @@ def _copy_once(source: ObjectStore, path: str, target: ObjectStore) -> int:
     return here.size
 
 
-def _digest(store: ObjectStore, path: str) -> bytes:
-    digest = hashlib.blake2b()
-    for chunk in store.stream(path):
-        digest.update(chunk)
-    return digest.digest()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseRemoval:
     """A removed base, and the version of each branch that no longer lists it; in a dry run, the present versions.
 
-    `unused_files` is the number of files that are left in the base: versions of this dataset named them, and none does
-    any more.
+    `unused_files` is the number of files left in the base, which versions of this dataset named and none names now.
     """
 
     base: BasePath
@@ -282,8 +270,7 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     _refuse_used(root, base, needs)
     _refuse_inherited(root, base, needs, newest)
     versions: dict[str, int] = {}
-    # Main is changed last: a root that only a branch lists counts as stale, so that a removal which is interrupted
-    # leaves a state that the next one can read and finish.
+    # Main last: a root that only a branch lists counts as stale, and the next removal could not finish this one.
     for branch, version in reversed(newest.items()):
         if _lists(needs[branch, version], base):
             versions[branch or MAIN] = (

@@ -283,8 +283,7 @@ class LocalFolderStore(ObjectStore):
             refuse_links(self.uri, path)
         # Such an object would be missing from every listing, and collected as a leftover.
         if "#" in path and is_temporary(path):
-            message = "names that end in '#' and a number are temporary files"
-            raise self._translate(ValueError(message), path)
+            raise self._translate(ValueError("names that end in '#' and a number are temporary files"), path)
         return os.path.join(self.uri, path)
 
     def _check(self, path: str, *, folder: bool = False) -> None:
@@ -413,8 +412,7 @@ def _flush_drive(path: str) -> None:
 def remove_empty_folders(root: str, folder: str) -> None:
     """Remove the empty folders in and above a local folder, up to the root, which stays.
 
-    Object stores have no folders, so this does nothing there. Folders with files stay, and links are not followed:
-    `rmdir` refuses both.
+    Object stores have no folders, so this does nothing there. Folders with files and links stay: `rmdir` refuses both.
     """
     if not is_local(root):
         return

@@ -200,7 +200,16 @@ class ObjectStore:
     @cached_property
     def _backend(self) -> ObstoreStore:
         try:
-            return _remote_backend(self.uri, self._options)
+            scheme, bucket, path = split_uri(self.uri)
+            settings = client_settings(self._options)
+            kind: Callable[..., ObstoreStore] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
+            return kind(
+                bucket,
+                prefix=path or None,
+                config=settings.config,
+                client_options=settings.client_options,
+                retry_config={"max_retries": settings.max_retries, "retry_timeout": settings.retry_timeout},
+            )
         except (BaseError, OSError, TypeError, ValueError) as err:
             raise InvalidInputError(
                 f"cannot open {self.uri!r} with these storage options: {_message_of(err, self._options)}",
@@ -217,7 +226,8 @@ class ObjectStore:
             raise self._translate(err, path) from None
 
     def _translate(self, err: Exception, path: str) -> AnabranchError:
-        return _translate(err, location=join_uri(self.uri, path), options=self._options)
+        location, message = join_uri(self.uri, path), _message_of(err, self._options)
+        return _translate_type(err, location, message) or _translate_message(str(err), location, message)
 
     def _check(self, path: str, *, folder: bool = False) -> None:
         check_process()
@@ -228,27 +238,9 @@ class ObjectStore:
                 raise invalid_path("/".join(names), root=self.uri)
 
 
-def _remote_backend(uri: str, options: Mapping[str, str]) -> ObstoreStore:
-    scheme, bucket, path = split_uri(uri)
-    settings = client_settings(options)
-    kind: Callable[..., ObstoreStore] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[scheme]
-    return kind(
-        bucket,
-        prefix=path or None,
-        config=settings.config,
-        client_options=settings.client_options,
-        retry_config={"max_retries": settings.max_retries, "retry_timeout": settings.retry_timeout},
-    )
-
-
 def _message_of(err: Exception, options: Mapping[str, str]) -> str:
     """Return the message of the store, without the server's XML and the debug output that obstore appends."""
     return redact(re.split(r"\n\nDebug source:|: <\?xml", str(err))[0], options)
-
-
-def _translate(err: Exception, *, location: str, options: Mapping[str, str]) -> AnabranchError:
-    message = _message_of(err, options)
-    return _translate_type(err, location, message) or _translate_message(str(err), location, message)
 
 
 def _translate_type(err: Exception, location: str, message: str) -> AnabranchError | None:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol, TypeVar
 
 from anabranch.errors import ForkError, ObjectExistsError, ObjectNotFoundError, StorageError
@@ -24,21 +25,13 @@ _AT_A_TIME = 16
 _THREADS = 64
 
 
-class _Pool:
-    """The threads of this process, started when they are first needed. A forked child gets its own."""
-
-    def __init__(self) -> None:
-        self.reset()
-        os.register_at_fork(after_in_child=self.reset)
-
-    def reset(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="anabranch")
-
-    def start(self, work: Callable[[], None], times: int) -> list[Future[None]]:
-        return [self._threads.submit(work) for _ in range(times)]
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads of this process, started when they are first needed."""
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="anabranch")
 
 
-_POOL = _Pool()
+os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked child gets its own
 
 
 class SupportsPut(Protocol):
@@ -94,7 +87,8 @@ def iter_in_parallel(request: Callable[[T], R], items: Iterable[T], *, at_a_time
     answers: list[Future[R]] = [Future() for _ in waiting]
     todo = deque(zip(waiting, answers, strict=True))
     # One fewer than allowed, because the calling thread is the last one.
-    helpers = _POOL.start(lambda: _send(request, todo, is_done=lambda: False), min(len(waiting), at_a_time) - 1)
+    count = min(len(waiting), at_a_time) - 1
+    helpers = [_threads().submit(_send, request, todo, is_done=lambda: False) for _ in range(count)]
     try:
         for answer in answers:
             _send(request, todo, is_done=answer.done)

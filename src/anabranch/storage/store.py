@@ -26,10 +26,8 @@ def open_parent(uri: str, storage_options: Mapping[str, str]) -> tuple[ObjectSto
 
 @lru_cache(maxsize=256)
 def open_root(root: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    """Open the store at a normalised URI.
-
-    One store per root is kept: a remote one takes about 10 ms to build, without other threads, and has connections.
-    """
+    """Open the store at a normalised URI."""
+    # One store per root is kept: a remote one takes about 10 ms to build, without other threads, and has connections.
     kind = LocalFolderStore if is_local(root) else ObjectStore
     return kind(uri=root, storage_options=dict(options))
 
@@ -62,7 +60,7 @@ def _check_size(source: ObjectStore, path: str, target: ObjectStore, target_path
 
 def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_path: str) -> None:
     """Copy one object between stores, then read it back. Raise StorageError if the copy is different."""
-    sent, arrived = blake2b(), blake2b()
+    sent = blake2b()
 
     def read() -> Iterator[bytes]:
         for chunk in source.stream(path):
@@ -71,11 +69,17 @@ def copy_verified(source: ObjectStore, path: str, target: ObjectStore, target_pa
 
     target.put_stream(target_path, read())
     _check_size(source, path, target, target_path)
-    for chunk in target.stream(target_path):
-        arrived.update(chunk)
-    if sent.digest() != arrived.digest():
+    if sent.digest() != digest_of(target, target_path):
         location = join_uri(target.uri, target_path)
         raise StorageError(f"the copy at {location!r} differs from its source {path!r}", hint="try again")
+
+
+def digest_of(store: ObjectStore, path: str) -> bytes:
+    """Return the digest of an object's content."""
+    digest = blake2b()
+    for chunk in store.stream(path):
+        digest.update(chunk)
+    return digest.digest()
 
 
 CLOCK = "_clock"

@@ -189,8 +189,7 @@ def draft_clone(source: VersionRef, *, name: str, is_deep: bool, tag: str | None
         paths = [info.path for info in store.list() if is_manifest(info.path) or info.path.startswith("_transactions/")]
         # `_transactions` sorts before `_versions`, so that the manifest comes last.
         files = {path: store.get(path) for path in sorted(paths)}
-        # Read from the scratch clone, in which every file has a base with a whole address, even those of the source's
-        # own root.
+        # Read from the scratch clone, in which every file has a base with a whole address.
         needed = files_of_version(scratch, scratch.head_version()).files if is_deep else ()
         copies = dict(chain.from_iterable(_parts(file, source.home) for file in needed))
     for path in filter(is_manifest, files):
@@ -237,11 +236,9 @@ def _parts(file: NeededFile, home: Home) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
-    """Make a shallow clone with Lance, in a scratch folder.
-
-    For a local source it is in the temporary folder, so that the source may be read-only. Lance clones a bucket only
-    within the bucket, so there it is in a folder of the source that no branch has.
-    """
+    """Make a shallow clone with Lance, in a scratch folder."""
+    # For a local source it is in the temporary folder, so that the source may be read-only. Lance clones a bucket only
+    # within the bucket, so there it is in a folder of the source that no branch has.
     root = source.home.on(None)
     with ExitStack() as stack:
         if is_local(root.root):
@@ -262,10 +259,8 @@ def _scratch_clone(source: VersionRef, name: str) -> Iterator[Home]:
 
 
 def _publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], None] = lambda: None) -> None:
-    """Put a clone at an empty location. The dataset exists after the last put.
-
-    Every copy is read back and compared. `on_copied` is called for each of them, by several threads.
-    """
+    """Put a clone at an empty location. The dataset exists after the last put."""
+    # Every copy is read back and compared. `on_copied` is called for each of them, by several threads.
     store = target.store()
 
     def copy(item: tuple[str, str]) -> None:
@@ -279,8 +274,7 @@ def _publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], 
             store.put_if_absent(path, data)
     except ObjectExistsError as err:
         raise _just_taken(target) from err
-    # Two clones of different versions have manifests of different names, so both puts succeed. Each looks for the
-    # other afterwards.
+    # Two clones of different versions have manifests of different names, so both puts succeed: look for another one.
     if any(is_manifest(info.path) and info.path not in draft.files for info in store.list("_versions")):
         raise _just_taken(target)
 
@@ -294,7 +288,6 @@ def _roll_back(target: Home, draft: Draft) -> None:
     store = target.store()
     for path, data in reversed(list(draft.files.items())):
         with suppress(ObjectNotFoundError):
-            # Another process may have put its own clone here. Its manifest has other bytes, and must stay.
             if store.get(path) == data:
                 store.delete(path)
     # The copies have the same names in every clone of this version. With a manifest there, they may belong to it.
@@ -314,8 +307,7 @@ def copy_version(source: VersionRef, *, onto: VersionRef) -> VersionRef:
     copies = [FragmentMetadata.from_json(json.dumps(_copied(fragment))) for fragment in fragments]
     # The schema as Lance has it, since the files are tied to its field ids.
     staged = stage(onto.open(), onto, lance.LanceOperation.Overwrite(dataset.lance_schema, copies))
-    copied = staged.open()
-    gone = join_addresses(list(_iter_deleted(source, dataset, fragments, copied.get_fragments())))
+    gone = join_addresses(list(_iter_deleted(source, dataset, fragments, staged.open().get_fragments())))
     return delete_rows(staged, gone).version_ref
 
 

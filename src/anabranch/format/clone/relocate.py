@@ -149,8 +149,7 @@ def _rewrite(
     changed.sort(key=lambda manifest: manifest in plan.first)
     for done, manifest in enumerate(() if dry_run else changed, start=1):
         data = store.get(manifest.path)
-        # One put replaces the whole manifest, so a reader sees the old paths or the new ones. A second run after a
-        # crash finds the rest.
+        # One put replaces the whole manifest, so readers see the old or the new paths. A second run finds the rest.
         store.put(manifest.path, with_base_paths(data, partial(plan.move, manifest), name=manifest.path))
         progress(done, len(changed))
     # Handles of this process still have the old paths.
@@ -257,11 +256,9 @@ def _base_paths(manifests: Iterable[_Manifest]) -> set[str]:
 def _former_roots(
     root: str, first: Mapping[str | None, _Manifest], mapping: Mapping[str, str], is_stale: Callable[[str], bool]
 ) -> set[str]:
-    """Return the former roots of the dataset, from the time when its branches were made.
-
-    A branch begins with a nameless base for the root and, if it has a parent branch, one for `{root}/tree/{parent}`.
-    If more than one base could be the root, none is taken: only the user knows which one was.
-    """
+    """Return the former roots of the dataset, from the time when its branches were made."""
+    # A branch begins with a nameless base for the root and, if it has a parent branch, one for `{root}/tree/{parent}`.
+    # If more than one base could be the root, none is taken: only the user knows which one was.
     former: set[str] = set()
     for manifest in first.values():
         roots = {_spelled(moved_path(base.path, mapping)): base for base in manifest.bases if base.is_dataset_root}
@@ -272,8 +269,7 @@ def _former_roots(
                 former.add(path.removesuffix(f"/tree/{parent}"))
             elif roots[path].name is None:
                 nameless.append(path)
-        # If the branch lists the present root already, a nameless base is something else, such as the source of a
-        # clone.
+        # If the branch lists the present root, a nameless base is something else, such as the source of a clone.
         if len(nameless) == 1 and root not in roots:
             former.update(nameless)
     return former

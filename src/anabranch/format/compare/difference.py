@@ -120,13 +120,11 @@ def _find_changed(
     with_deletions: list[_Shared] = []
     for number, other in shared:
         mine, theirs = old.outline(number), new.outline(other)
-        # Columns that both have, of the same types and in the same files, hold the same values. Most fragments are
-        # equal, and there may be thousands.
+        # Equal columns in the same files hold the same values. Most of what may be thousands of fragments are equal.
         if are_alike and mine == theirs:
             continue
         differing = _find_differing(old, new, (number, other), columns, are_alike=are_alike)
-        # A column that both versions have is in another file, so any row may differ. An overlay replaces values of any
-        # column, without another data file.
+        # A common column is in another file, or an overlay replaces values of any column, so any row may differ.
         if any(None not in pair.names for pair in differing) or mine.overlays != theirs.overlays:
             replaced.append((number, other))
             continue
@@ -166,10 +164,7 @@ def _without(offsets: Offsets, others: Offsets) -> Offsets:
 
 
 def find_filled(older: VersionRef, newer: VersionRef, difference: Difference) -> tuple[tuple[Part, Part], ...]:
-    """Return common rows of reshaped fragments that are not null in added or dropped columns.
-
-    No other column is read.
-    """
+    """Return common rows of reshaped fragments that are not null in added or dropped columns, the only ones read."""
     if not difference.reshaped:
         return ()
     old, new = _Version(older), _Version(newer)
@@ -304,15 +299,13 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
         return np.empty(0, dtype=np.uint32)
     alive = np.setdiff1d(np.arange(fragment.physical_rows, dtype=np.uint32), deleted, assume_unique=True)
     filled = np.zeros(len(alive), dtype=bool)
-    table = fragment.scanner(columns=list(columns)).to_table()
-    for column in table.columns:
+    for column in fragment.scanner(columns=list(columns)).to_table().columns:
         filled |= pc.is_valid(column).to_numpy()
     return alive[filled]
 
 
 # The steps from one version to another, as their transactions record them. Row ids match rows of two versions only if
-# one descends from the other. If all steps are updates of ours, the columns that none of them changed need not be read
-# twice.
+# one descends from the other. If all steps are updates of ours, columns that none of them changed are read only once.
 
 # Each step is a file to read. After more of them, to read all columns is faster.
 _MOST_STEPS = 8

@@ -25,9 +25,7 @@ _MOST_CODES = 1 << 62
 
 # The types that Arrow compares, hashes and sorts.
 _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
-    pa.types.is_boolean,
-    pa.types.is_integer,
-    pa.types.is_floating,
+    pa.types.is_primitive,  # booleans, numbers, dates, times and durations
     pa.types.is_decimal128,
     pa.types.is_decimal256,
     pa.types.is_string,
@@ -35,10 +33,6 @@ _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_binary,
     pa.types.is_large_binary,
     pa.types.is_fixed_size_binary,
-    pa.types.is_date,
-    pa.types.is_time,
-    pa.types.is_timestamp,
-    pa.types.is_duration,
 )
 
 
@@ -175,8 +169,7 @@ def take_or_null(array: pa.Array, positions: Positions) -> pa.Array:
 def cancel_equal(codes: Sequence[Codes], ids: Sequence[Codes] | None) -> list[Positions]:
     """Return the rows of two sides that are left after equal rows were removed, as often as both sides have them.
 
-    `codes` are equal for equal rows. Rows that also have the same id are removed first: of several equal rows, the one
-    that changed is left.
+    `codes` are equal for equal rows. Rows that also have the same id are removed first: the one that changed is left.
     """
     rows = [np.arange(len(own)) for own in codes]
     if ids is not None:

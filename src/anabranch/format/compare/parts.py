@@ -245,10 +245,7 @@ def take_at(
     columns: Sequence[str] | None = None,
     parts: Sequence[Part] = (),
 ) -> pa.Table:
-    """Read all or some columns of the rows at addresses, in their order.
-
-    If the rows are in `parts`, deletion files need not be read again.
-    """
+    """Read all or some columns of the rows at addresses, in their order. Those in `parts` need no deletion files."""
     known = _known_positions(parts)
     fragments = fragments_of(version_ref)
     schema = version_ref.row_schema
@@ -264,8 +261,7 @@ def take_at(
         else:
             deleted = offsets_in(version_ref.home, fragments.dataset, fragments.by_id[number])
             positions = offsets.astype(np.int64) - np.searchsorted(deleted, offsets)
-        part = Part(number, len(offsets), offsets, positions)
-        return _take(fragments, part, names, blobs)
+        return _take(fragments, Part(number, len(offsets), offsets, positions), names, blobs)
 
     with version_ref.home.errors():
         found = in_parallel(read, grouped.groups)
@@ -293,12 +289,10 @@ def row_ids_at(version_ref: VersionRef, addresses: npt.NDArray[np.uint64]) -> np
 
 
 class _Addresses:
-    """Row addresses by fragment. `order` sorts rows that were read group by group into the order of the addresses.
-
-    It is None if they are in order already, as those of a merge most often are.
-    """
+    """Row addresses by fragment. `order` sorts rows that were read group by group into the order of the addresses."""
 
     def __init__(self, addresses: npt.NDArray[np.uint64]) -> None:
+        # None if they are in order already, as those of a merge most often are.
         self.order: npt.NDArray[np.int64] | None = None
         if np.any(addresses[1:] < addresses[:-1]):
             order = np.argsort(addresses, kind="stable")
@@ -354,8 +348,7 @@ def _ids_at(fragment: FragmentMetadata, offsets: Offsets) -> pa.Array:
     """Return the ids of some rows. A range of ids is not expanded first."""
     found = fragment.row_id_meta
     assert found is not None  # noqa: S101 - every table has stable row ids
-    inline = json.loads(found.json())["Inline"]
-    segments = RowIds.parse(bytes(inline), "the row ids of a fragment").segments
+    segments = RowIds.parse(bytes(json.loads(found.json())["Inline"]), "the row ids of a fragment").segments
     # Where rows were only appended, the ids follow each other one by one.
     ids = find_range(segments[0]) if len(segments) == 1 else None
     if ids is None:

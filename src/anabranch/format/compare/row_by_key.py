@@ -88,10 +88,8 @@ def find_row_beside(
 
 
 def _find_in_all(version_ref: VersionRef, key: Mapping[str, Any], contents: Contents) -> pa.Table:
-    """Find a row in any fragment. In a table of very many fragments, only those that have its key are searched.
-
-    After many small commits, a search would open thousands of fragments of a few rows, which takes most of its time.
-    """
+    """Find a row in any fragment. In a table of very many fragments, only those that have its key are searched."""
+    # After many small commits, a search would open thousands of fragments of a few rows, which takes most of its time.
     if len(contents.fragments) < _MANY_FRAGMENTS or any(
         not key.keys().isdisjoint(index.field_names) for index in version_ref.open().describe_indices()
     ):

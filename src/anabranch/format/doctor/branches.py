@@ -69,7 +69,6 @@ def _repair_branch(inventory: Inventory, ref: RefFile[BranchInfo], repairs: Repa
 
 
 def _parent_of(ref: RefFile[BranchInfo]) -> Origin | None:
-    """Return the origin of a branch by its metadata, if that can be read."""
     try:
         return _origin_of(ref.info or parse_branch(ref.name, ref.data))
     except (KeyError, ValueError):
@@ -110,7 +109,6 @@ def _branch_data(inventory: Inventory, branch: str, parent: Origin | None, *, da
 
 
 def _recorded_origin(inventory: Inventory, branch: str, first: LayoutFile) -> Origin | None:
-    """Return the origin that the first manifest of a branch records."""
     versions = inventory.versions_of(branch)
     # If the first manifest cannot be read, later ones do not show the creation.
     return versions[0].cloned_from if versions and versions[0].path == first.path else None
@@ -138,7 +136,6 @@ def _repair_tag(inventory: Inventory, ref: RefFile[TagInfo], repairs: Repairs) -
 
 
 def _target_of(ref: RefFile[TagInfo]) -> tuple[str | None, int] | None:
-    """Return the target of a tag, if it can be read."""
     if ref.info is not None:
         return ref.info.branch, ref.info.version
     try:
@@ -208,10 +205,8 @@ def _users_of_trees(inventory: Inventory, clones: Mapping[str, Sequence[str]]) -
 
 
 def _add_readers(inventory: Inventory, users: dict[str, set[str]], trees: Iterable[str]) -> None:
-    """Add the homes that read files of a tree. Start from all live homes: a tree that is read is live, too.
-
-    Base paths are compared by their ends: those of a dataset that was moved name its old location until a relocation.
-    """
+    """Add the homes that read files of a tree. Start from all live homes: a tree that is read is live, too."""
+    # Base paths are compared by their ends: those of a dataset that was moved name its old location until a relocation.
     base_paths: dict[str | None, set[str]] = defaultdict(set)
     for facts in inventory.versions:
         base_paths[facts.branch].update(facts.base_paths)
@@ -295,10 +290,8 @@ def _is_untouched(inventory: Inventory, name: str) -> bool:
 
 
 def _missing_ref(name: str, rebuilt: Repair, needed_by: tuple[str, ...]) -> Case:
-    """Return the case of a branch without metadata that has its first version, and own rows or users.
-
-    A deletion removes the first version right after the metadata, so an interrupted deletion leaves no first version.
-    """
+    """Return the case of a branch without metadata that has its first version, and own rows or users."""
+    # A deletion removes the first version right after the metadata, so an interrupted deletion leaves no first version.
     return Case(
         kind=FindingKind.MISSING_REF,
         subject=branch_ref_path(name),

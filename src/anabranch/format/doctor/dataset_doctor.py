@@ -71,10 +71,8 @@ def _damaged_manifests(inventory: Inventory) -> Iterator[Case]:
 
 
 def _stray_manifests(inventory: Inventory) -> Iterator[Case]:
-    """Report files that Lance reads as manifests, with names that are not valid here: it refuses the whole folder.
-
-    A name is a version in 20 digits, counted down, or in old datasets the version itself. A folder has one kind.
-    """
+    """Report files that Lance reads as manifests, with names that are not valid here: it refuses the whole folder."""
+    # A name is a version in 20 digits, counted down, or in old datasets the version itself. A folder has one kind.
     for branch in (None, *inventory.layout.branches):
         own = inventory.layout.of_branch(branch)
         schemes = {ManifestName.parse(file.name).scheme for file in own if file.kind is LayoutKind.MANIFEST}
@@ -180,10 +178,8 @@ def _orphans(inventory: Inventory) -> Iterator[Case]:
 
 
 def _temporary_files(inventory: Inventory, repairs: Repairs) -> Iterator[Case]:
-    """Report half-written files.
-
-    A ref is written within seconds, but a data file may be written for hours, so that its writer may still be running.
-    """
+    """Report half-written files."""
+    # A ref is written within seconds, but a data file for hours, so that its writer may still be running.
     refs: list[LayoutFile] = []
     others: list[LayoutFile] = []
     for file in inventory.layout.files:

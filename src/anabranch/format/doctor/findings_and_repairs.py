@@ -264,10 +264,8 @@ def unknown_file(path: str, *more: str) -> Case:
 
 
 def store_time(root: Home) -> datetime:
-    """Return the time of the store's own clock, with which the ages of its files are compared.
-
-    It is found by writing a file, which is removed again.
-    """
+    """Return the time of the store's own clock, with which the ages of its files are compared."""
+    # It is that of a file that is written and removed here.
     store = root.store()
     path = f"_doctor-{uuid4().hex}"
     store.put(path, b"")

@@ -205,7 +205,6 @@ class _Found:
 
 
 def _find_rows(fragments: Sequence[bytes], row_ids: Numbers) -> _Found:
-    """Find rows by their ids in some fragments."""
     found = np.zeros(len(row_ids), dtype=bool)
     created, updated = np.zeros(len(row_ids), np.uint64), np.zeros(len(row_ids), np.uint64)
     for description in fragments:  # A row that is in several fragments is alive in the newest.
@@ -222,10 +221,8 @@ def _find_rows(fragments: Sequence[bytes], row_ids: Numbers) -> _Found:
 
 
 def _positions(fragment: messages.Fragment, row_ids: Numbers) -> tuple[npt.NDArray[np.int64], int]:
-    """Return where rows are in a fragment, -1 if they are not, and the number of its rows.
-
-    A fragment of appended rows has one range of ids, which is not expanded.
-    """
+    """Return where rows are in a fragment, -1 if they are not, and the number of its rows."""
+    # A fragment of appended rows has one range of ids, which is not expanded.
     at = np.full(len(row_ids), -1, dtype=np.int64)
     rows = 0
     for segment in messages.RowIds.parse(fragment.row_ids, "row ids").segments:
@@ -256,8 +253,7 @@ def _clamped(description: bytes, number: int, source: bytes | None) -> bytes:
             continue
         encoded = getattr(other if other.HasField(name) else fragment, name)
         versions = _decode(encoded)
-        # Staging records its own random id (above 2^63) as the version of new rows. Readers would take it for a
-        # far future.
+        # Staging records its own random id (above 2^63) as the version of new rows, to readers a far future.
         if len(versions) and int(versions.max()) >= _STAGED:
             encoded = _encode(np.where(versions >= np.uint64(_STAGED), np.uint64(number), versions))
         if encoded != getattr(fragment, name):

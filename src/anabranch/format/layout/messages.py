@@ -299,14 +299,13 @@ def _describe_field(message: Any, name: str, annotation: Any, described: _Field)
     field.label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
     if issubclass(kind, Message):
         field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".anabranch.{kind.__name__}"
-    elif kind is int:
-        # On the wire, these are the same as the smaller types that Lance has for some fields.
-        field.type = FieldDescriptorProto.TYPE_INT64 if described.signed else FieldDescriptorProto.TYPE_UINT64
     else:
         types = {
             bool: FieldDescriptorProto.TYPE_BOOL,
             bytes: FieldDescriptorProto.TYPE_BYTES,
             str: FieldDescriptorProto.TYPE_STRING,
+            # On the wire, these are the same as the smaller types that Lance has for some fields.
+            int: FieldDescriptorProto.TYPE_INT64 if described.signed else FieldDescriptorProto.TYPE_UINT64,
         }
         field.type = types[kind]
     if described.optional:

@@ -88,11 +88,6 @@ class NeededFile:
         return self.mention.kind
 
     @property
-    def base_id(self) -> int | None:
-        """The base that the manifest names for the file; None for the home's own root."""
-        return self.mention.base_id
-
-    @property
     def is_elsewhere(self) -> bool:
         """Whether the file is outside of the dataset's root."""
         return self.path == self.uri
@@ -126,8 +121,7 @@ class FilesReader:
         self._real_root = follow_links(root.root)
         self._homes: dict[tuple[str | None, tuple[BasePath, ...]], _HomeFiles] = {}
         self._beside: dict[str, list[str]] = defaultdict(list)
-        # Manifests name a data file and the folder of an index. The files beside and inside are known from the listing
-        # only.
+        # Manifests name a data file and the folder of an index. Only the listing has the files beside and inside.
         for file in () if files is None else files.files:
             if file.kind in _BESIDE:
                 self._beside[file.named_path].append(file.path)

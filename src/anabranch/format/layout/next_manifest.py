@@ -53,11 +53,9 @@ def staged_manifest(
 ) -> ManifestParts | None:
     """Return the manifest of a version with changed rows.
 
-    Return None if Lance must write it: for a table with indices, whose coverage it decides on, and for one without
-    stable row ids.
+    Return None if Lance must write it: if the table has indices, whose coverage it decides on, or no stable row ids.
     """
-    # Indices and dictionaries before the message are found by their positions. If the transaction is alone there, it
-    # begins with the length of the rest.
+    # Sections before the message are found by their positions. A transaction alone there begins with its length.
     has_transaction = base.message.HasField("transaction_section") and base.message.transaction_section == 0
     size = 4 + int.from_bytes(base.prefix[:4], "little") if has_transaction else 0
     has_other_sections = len(base.prefix) != size
@@ -105,11 +103,8 @@ def _cut_fragments(fragments: dict[int, bytes], change: ChangedRows, message: me
 def _new_fragments(
     base: ManifestParts, written: Sequence[FragmentMetadata], message: messages.Manifest, read_version: int
 ) -> tuple[list[bytes], dict[int, bytes]]:
-    """Return the written fragments as a transaction has them, and as the version has them, by their new ids.
-
-    A transaction has new fragments without their ids, and without the ids of new rows. These are the next ids of the
-    manifest's message.
-    """
+    """Return the written fragments as a transaction has them, and as the version has them, by their new ids."""
+    # A transaction has new fragments without their ids and those of new rows, which are the next ids of the message.
     # As Lance does: rows are created and updated in the version after the one that was read. Settling replaces it.
     version = min(read_version + 1, _LARGEST_VERSION)
     described, found = [], {}
@@ -235,12 +230,10 @@ def ordinary_manifest(staged: bytes, number: int, *, shown_by: bytes | None, nam
 
 
 def _needs_restore(before: ManifestParts, base: ManifestParts, staged: ManifestParts, changed: Sequence[int]) -> bool:
-    """Return whether the change is more than added rows, deleted rows and indices.
-
-    An Update cannot express another schema. Where the version goes back to an older one, ids of fragments and rows are
-    used a second time, and a native writer would merge its deletions into the wrong rows. Where deleted rows come back,
-    it panics, because it expects the deletion file that it read.
-    """
+    """Return whether the change is more than added rows, deleted rows and indices."""
+    # An Update cannot express another schema. Where the version goes back to an older one, ids of fragments and rows
+    # are used a second time, and a native writer would merge its deletions into the wrong rows. Where deleted rows come
+    # back, it panics, because it expects the deletion file that it read.
     if before.message.fields != staged.message.fields:
         return True
     has_fewer_rows = staged.message.next_row_id < before.message.next_row_id
@@ -277,12 +270,10 @@ def _set_operation(
     fragments: Fragments,
     changed: Sequence[int],
 ) -> None:
-    """Record the change as an Update, as a CreateIndex where only indices changed, or as a Rewrite where both did.
-
-    A transaction has one operation, and Lance reads it only to judge concurrent writes. It lets an index pass an
-    Update, so that the table would have two indices of one name on the same fragments. A Rewrite of all fragments makes
-    such a writer, and those that change rows, try again; appends pass it.
-    """
+    """Record the change as an Update, as a CreateIndex where only indices changed, or as a Rewrite where both did."""
+    # A transaction has one operation, and Lance reads it only to judge concurrent writes. It lets an index pass an
+    # Update, so that the table would have two indices of one name on the same fragments. A Rewrite of all fragments
+    # makes such a writer, and those that change rows, try again; appends pass it.
     old = before.fragments
     update = messages.Update(removed_fragment_ids=sorted(old.keys() - fragments.keys()))
     for key in changed:
@@ -312,10 +303,8 @@ def _index_ids(parts: ManifestParts) -> set[bytes]:
 
 
 def _settled_all(old: Fragments, known: Fragments, new: Fragments, basis: Basis) -> tuple[dict[int, bytes], set[int]]:
-    """Return new fragments with the row versions that plain readers expect, and the ids of the changed ones.
-
-    All others are those of the version before (`old`) and of the base (`known`).
-    """
+    """Return new fragments with the row versions that plain readers expect, and the ids of the changed ones."""
+    # All others are those of the version before (`old`) and of the base (`known`).
     # Most fragments are those of the version before. They are found by one comparison of all, and not parsed again.
     changed = {key for key, _ in new.items() - known.items()}
     # A row that moved to a new fragment has left an old one, so only fragments that changed are searched.

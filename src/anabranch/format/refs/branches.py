@@ -63,8 +63,7 @@ from anabranch.storage.uris import is_local, join_uri
 
 # An attempt fails only if another process removes a manifest at the same moment.
 _ATTEMPTS = 10
-# A tag that keeps a version for a clone, see `holds`. The name alone marks it: a process may die before it writes the
-# metadata.
+# A tag that keeps a version for a clone, see `holds`. The name alone marks it: the metadata is written later.
 HOLD = re.compile(r"clone-[0-9a-f]{16}")
 
 
@@ -148,8 +147,7 @@ def clone_version(source: Home, version: int, name: str) -> None:
 def put_branch(source: Home, version: int, name: str, *, first: int, parent: bytes) -> None:
     """Put the ref of a branch, whose `first` version has been written. Raise BranchExistsError if it has one.
 
-    Lance would write the ref under its name and not sync it. A power loss could then leave an empty file, which stops
-    every listing of the branches.
+    Lance would not sync the ref. A power loss could then leave an empty file, which stops every listing of branches.
     """
     store, manifest = source.store(), source.on(name).manifest_path(first)
     ref = encode_branch(
@@ -165,11 +163,9 @@ def put_branch(source: Home, version: int, name: str, *, first: int, parent: byt
 
 
 def _check_surroundings(root: Home, info: BranchInfo) -> None:
-    """Roll a new branch back if, concurrently, a branch that shares its folder was created or its parent deleted.
-
-    Every creator writes its ref first and then lists the others, and a deletion removes its ref first and then lists
-    the others. So of two operations at the same time at least one sees the other, and both may.
-    """
+    """Roll a new branch back if, concurrently, a branch that shares its folder was created or its parent deleted."""
+    # Every creator writes its ref first and then lists the others, and a deletion removes its ref first and then lists
+    # the others. So of two operations at the same time at least one sees the other, and both may.
     try:
         _refuse_neighbours(root, info.name)
         if info.parent_branch is not None:
@@ -226,10 +222,8 @@ def _mentions(home: Home, version: int) -> list[FileMention]:
 
 
 def _refuse_neighbours(root: Home, name: str) -> None:
-    """Refuse a branch whose folder would be inside that of another branch, or contain it.
-
-    Lance removes the folder of a branch that it deletes, and leaves the folder if another branch is in it.
-    """
+    """Refuse a branch whose folder would be inside that of another branch, or contain it."""
+    # Lance removes the folder of a branch that it deletes, and leaves the folder if another branch is in it.
     for other in filter(None, (branch_of_ref_path(info.path) for info in root.store().list(BRANCH_REFS))):
         if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
             raise ConflictError(
@@ -252,10 +246,8 @@ def _drop_losing_manifests(root: Home, name: str) -> None:
 
 
 def _drop_empty_branch(root: Home, name: str) -> None:
-    """Remove the ref of a branch without manifests.
-
-    A creator puts the ref last. So another process has removed the manifest that the creator continued with.
-    """
+    """Remove the ref of a branch without manifests."""
+    # A creator puts the ref last. So another process has removed the manifest that the creator continued with.
     ref = branch_ref_path(name)
     if root.store().find_info(ref) is not None and not _ordinary_manifests(root, name):
         root.store().delete(ref)

@@ -8,6 +8,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -95,14 +96,12 @@ def parse_ref(data: bytes) -> dict[str, Any]:
 
 def whole_number(value: object) -> int:
     """Read a number that another tool may have written as text; raise ValueError for anything else."""
+    number = None
     # A bool is an int in Python.
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"{value!r} is not a whole number")
-    try:
-        number = int(value)
-    except (OverflowError, ValueError):
-        raise ValueError(f"{value!r} is not a whole number") from None
-    if isinstance(value, float) and number != value:
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with suppress(OverflowError, ValueError):
+            number = int(value)
+    if number is None or (isinstance(value, float) and number != value):
         raise ValueError(f"{value!r} is not a whole number")
     if not 0 <= number < _U64:
         raise ValueError(f"{value!r} is out of range")
@@ -130,8 +129,7 @@ def ref_problem(data: bytes, kind: RefKind) -> str | None:
         fields = _strict_fields(data)
     except ValueError as err:
         return str(err)
-    rules = _RULES[kind]
-    for key, (required, rule) in rules.items():
+    for key, (required, rule) in _RULES[kind].items():
         if key not in fields:
             if required:
                 return f"it has no field {key!r}"

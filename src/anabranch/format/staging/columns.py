@@ -191,10 +191,8 @@ def _check_change(
 
 
 def _with_nulls_allowed(version_ref: VersionRef, names: Iterable[str]) -> VersionRef:
-    """Stage the table with nulls allowed in these columns, if it must be.
-
-    Lance also casts deleted rows, and fails if one has a null in a column that does not allow it.
-    """
+    """Stage the table with nulls allowed in these columns, if it must be."""
+    # Lance also casts deleted rows, and fails if one has a null in a column that does not allow it.
     dataset = version_ref.open()
     before = after = FieldTree.of(dataset.lance_schema)
     for name in names:

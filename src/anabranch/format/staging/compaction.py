@@ -55,8 +55,7 @@ def plan_compaction(version_ref: VersionRef, *, target_rows_per_fragment: int = 
 def rewrite_fragments(version_ref: VersionRef, task: bytes) -> bytes:
     """Run a task: write the rows of its fragments as new ones, which are not visible yet. Return the new fragments."""
     with version_ref.home.errors():
-        done = pickle.loads(task).execute(version_ref.open())  # noqa: S301 - our own, from plan_compaction
-        return pickle.dumps(done)
+        return pickle.dumps(pickle.loads(task).execute(version_ref.open()))  # noqa: S301 - from plan_compaction
 
 
 def stage_rewritten(version_ref: VersionRef, rewritten: Sequence[bytes]) -> VersionRef:
@@ -150,7 +149,7 @@ def _split_by_base(task: Any, writable: Mapping[int, BasePath]) -> list[tuple[Ba
 
 
 def _put_in_base(home: Home, result: Any, target: BasePath | None, copier: DataFileCopier) -> Any:
-    """Move the files that Lance wrote from the own root to the base. No version names them yet."""
+    """Move the files that Lance wrote to the base."""
     if target is None:
         return result
     written = json.loads(result.json())
@@ -171,7 +170,7 @@ def copy_inherited_indices(home: Home) -> bool:
     Return whether there were any. Raise BusyError if another writer changed the indices.
     """
     needed = files_of_version(home, home.head_version()).files
-    folders = {file.uri for file in needed if file.kind is FileKind.INDEX and file.base_id is not None}
+    folders = {file.uri for file in needed if file.kind is FileKind.INDEX and file.mention.base_id is not None}
     if not folders:
         return False
     target = open_store(home.uri, home.storage_options)

@@ -79,18 +79,14 @@ def require_files(version_ref: VersionRef, fragments: Sequence[WrittenFragment])
     paths = [
         f"{version_ref.home.folder}/data/{file['path']}".lstrip("/") for file in files if file.get("base_id") is None
     ]
-    store = version_ref.home.store()
-    found = in_parallel(lambda path: store.find_info(path), paths)
+    found = in_parallel(version_ref.home.store().find_info, paths)
     for path, info in zip(paths, found, strict=True):
         if info is None:
             raise BusyError(f"the data file {path!r} was collected before it was published", hint="write it again")
 
 
 def write_fragments(version_ref: VersionRef, data: Any, *, for_overwrite: bool = False) -> tuple[WrittenFragment, ...]:
-    """Write rows as data files of the pinned home.
-
-    For an overwrite the rows have their own schema. Otherwise they are converted to the pinned one.
-    """
+    """Write rows as data files of the pinned home, in their own schema for an overwrite, and else in the pinned one."""
     dataset = version_ref.open()
     rows = read_rows(data) if for_overwrite else fit_rows(data, dataset.schema)
     # Lance numbers the columns of an overwrite from 0, not by the ids that the table has now.
@@ -332,10 +328,8 @@ def _find_added(older: lance.LanceDataset, newer: lance.LanceDataset) -> list[Fr
 
 
 def _only_appends(before: VersionRef, after: VersionRef, newer: lance.LanceDataset) -> bool:
-    """Return whether each step from one version to the other was an append.
-
-    The fragments do not show it: an upsert of new keys, or an overwrite of an empty table, adds the same fragments.
-    """
+    """Return whether each step from one version to the other was an append."""
+    # The fragments do not show it: an upsert of new keys, or an overwrite of an empty table, adds the same fragments.
     version = after.version
     # Staged versions form a chain by their read versions. The chain ends at an ordinary version.
     while is_staged(version) and version != before.version:

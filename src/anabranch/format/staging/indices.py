@@ -43,9 +43,7 @@ class IndexKind(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> "IndexKind | None":
         """Find a kind in any case, also as Lance writes it, such as `BTREE` and `LabelList`."""
-        if not isinstance(value, str):
-            return None
-        return next((kind for kind in cls if _letters(kind) == _letters(value)), None)
+        return _KINDS.get(_letters(value)) if isinstance(value, str) else None
 
     @classmethod
     def parse(cls, text: str) -> "IndexKind":
@@ -179,10 +177,7 @@ def rebuild_indices(version_ref: VersionRef) -> VersionRef:
 
 
 def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
-    """Return how the indices of a version were built, or are to be built, by their names.
-
-    Kinds that we cannot build are left out.
-    """
+    """Return how indices of a version were or are to be built, by their names. Leave out kinds that we cannot build."""
     dataset = version_ref.open_to_read()
     found = {recipe.name: recipe for recipe in read_wanted(version_ref.schema) if isinstance(recipe.kind, IndexKind)}
     for description in dataset.describe_indices():
@@ -192,10 +187,7 @@ def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
 
 
 def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
-    """Stage indices over all rows. They replace those of the same names.
-
-    Without rows, or without vectors to learn from, an index is noted as wanted.
-    """
+    """Stage indices over all rows instead of those of the same names. Note those that cannot be built yet as wanted."""
     if not recipes:
         return version_ref
     existing = read_recipes(version_ref)

@@ -115,7 +115,6 @@ def _passes(rows: KeyRows, hashes_per_pass: int) -> Iterator[_Words]:
 
 
 def _shared_hashes(hashes: _Words, others: KeyRows) -> _Words:
-    """Find the sorted hashes that other rows also have."""
     if not len(hashes):
         return hashes
     # A table by the first bits of a hash answers most lookups at the cost of one access to memory.
@@ -142,7 +141,6 @@ def _find_example(hashes: _Words, find: Callable[[_Words], pa.Table]) -> dict[st
 
 
 def _rows_of(rows: KeyRows, hashes: _Words) -> pa.Table:
-    """Read the rows that have one of these hashes."""
     found: list[pa.RecordBatch] = []
     for batch in rows.read():
         is_wanted = np.isin(hash_rows(batch), hashes)

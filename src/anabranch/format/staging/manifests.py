@@ -127,8 +127,7 @@ def _read_properties(home: Home, parts: ManifestParts) -> dict[str, str]:
 
 
 def _properties_of(transaction: bytes) -> dict[str, str]:
-    found = Transaction.parse(transaction, "transaction")
-    return {each.key: each.value for each in found.properties}
+    return {each.key: each.value for each in Transaction.parse(transaction, "transaction").properties}
 
 
 def is_damaged(home: Home, number: int) -> bool:

@@ -157,10 +157,7 @@ def write_moved_rows(
 def replace_written(
     version_ref: VersionRef, *, addresses: Addresses, moved: Sequence[WrittenFragment], fresh: Sequence[WrittenFragment]
 ) -> VersionRef:
-    """Stage the table without the rows at these addresses, and with rows that were written before.
-
-    `moved` rows keep their ids, `fresh` rows are new.
-    """
+    """Stage the table with written rows instead of those at the addresses: `moved` keep their ids, `fresh` are new."""
     dataset = version_ref.open()
     require_same_fields(version_ref, dataset, [*moved, *fresh])
     written, count = as_metadata([*moved, *fresh]), sum(fragment.rows for fragment in moved)
@@ -210,10 +207,8 @@ def _changed_rows() -> WriteConflictError:
 
 
 def give_ids(dataset: lance.LanceDataset, written: Sequence[FragmentMetadata], row_ids: Addresses) -> int:
-    """Assign these ids to the first written rows, in this order. Return their number.
-
-    Lance assigns new ids to the others, or to all rows if the dataset has no stable row ids.
-    """
+    """Assign these ids to the first written rows, in this order. Return their number."""
+    # Lance assigns new ids to the others, or to all rows if the dataset has no stable row ids.
     at = 0
     for fragment in written if dataset.has_stable_row_ids else ():
         own = row_ids[at : at + fragment.physical_rows]

@@ -38,8 +38,7 @@ Notes = Mapping[str, str | None]
 DESCRIPTION = "anabranch:description"
 # The identity of a column.
 COLUMN_ID = "anabranch:column-id"
-# A note in the virtual base of a merge, which is never published: the column does not allow nulls, but has them where
-# the bases disagree.
+# A note in the virtual base of a merge, never published: the column allows no nulls, but has them where bases disagree.
 NOT_NULL = "anabranch:not-null"
 # The indices of a column that could not be built yet.
 WANTED_INDICES = "anabranch:wanted-indices"
@@ -137,8 +136,7 @@ def _written(field: StoredField, metadata: Mapping[str, bytes]) -> StoredField:
 
 
 def _read(field: StoredField) -> dict[str, bytes]:
-    message = Field.parse(field.message, "a field of the schema")
-    return {entry.key: entry.value for entry in message.metadata}
+    return {entry.key: entry.value for entry in Field.parse(field.message, "a field of the schema").metadata}
 
 
 def read_column_ids(version_ref: VersionRef) -> dict[str, frozenset[str]]:
@@ -160,8 +158,7 @@ def first_names(column_ids: Iterable[str]) -> set[str]:
 def columns_by_id(tree: FieldTree) -> dict[str, str]:
     """Return the names of the top-level columns by their identities, without identities that are not unique.
 
-    A noted identity has precedence over the identity of a column without a note. They can be equal if an external
-    writer used a field id again.
+    A noted identity has precedence: that of another column can be equal if an external writer used a field id again.
     """
     noted: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []
@@ -175,10 +172,7 @@ def columns_by_id(tree: FieldTree) -> dict[str, str]:
 
 
 def with_id_of(changed: StoredField, field: StoredField) -> StoredField:
-    """Return a changed top-level field with the identity that it had before.
-
-    It is noted only if the changed field would have another one without the note.
-    """
+    """Return a changed top-level field with its former identity, noted only if it would have another one otherwise."""
     column_id = _find_noted(field) or _first_id(field)
     return _noted(changed, {COLUMN_ID: None if column_id == _first_id(changed) else column_id})
 
@@ -186,8 +180,7 @@ def with_id_of(changed: StoredField, field: StoredField) -> StoredField:
 def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[str, str]) -> FieldTree:
     """Return the columns of a table with unique identities for the added ones.
 
-    An added column that was copied keeps its identity, noted or given, unless another column has the same one. It does
-    not keep its wanted indices.
+    A copied column keeps its identity, noted or given, unless another column has it, but not its wanted indices.
     """
     taken = columns_by_id(replace(tree, fields=tuple(f for f in tree.top_level() if f.name not in names)))
 

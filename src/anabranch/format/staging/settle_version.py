@@ -69,10 +69,7 @@ class PreparedSettle:
         return tuple(range(self.expected_head + 1, self.number))
 
     def list_new_files(self) -> tuple[str, ...]:
-        """Return the URIs of all files that readers of this version need and the version before did not reference.
-
-        The staged manifest is one of them.
-        """
+        """Return the URIs of the files, its staged manifest too, that this version needs and the one before did not."""
         home, made = self.home, self.made
         if made is None:
             return list_created_files(home, self.number)
@@ -81,8 +78,7 @@ class PreparedSettle:
         found.append(f"{home.root}/{home.manifest_path(self.version)}")
         message = made.parts.message
         bases = {base.id: base for base in message.base_paths}
-        # A search for the word may find a column that only has it in its name, which costs a listing. A missed column
-        # would leave files without a sync.
+        # If only a name has the word, it costs a listing. A missed column would leave files without a sync.
         has_blobs = any(b"blob" in described for described in message.fields)
         for fragment, former in made.fragments:
             known = files_of_fragment(former) if former else ()
@@ -196,10 +192,7 @@ def is_newest(home: Home, version: int) -> bool:
 
 
 def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> PreparedSettle:
-    """Make a version, staged or ordinary, the home's newest ordinary one.
-
-    Raise ExternalWriteError if an external writer made a version since the expected head.
-    """
+    """Make a version the newest ordinary one. Raise ExternalWriteError for an external one after the expected head."""
     made = link(prepare_settle(home, version, expected_head=expected_head, stamp=stamp))
     assert made is not None  # noqa: S101 - the version is always current
     return made
@@ -231,10 +224,8 @@ def staged_at(home: Home, version: int) -> int:
 
 
 def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple[str, ...]:
-    """Return the missing files below the dataset's root that a version added to the home's newest ordinary one.
-
-    Native cleanup removes files that no ordinary version names.
-    """
+    """Return the missing files below the dataset's root that a version added to the home's newest ordinary one."""
+    # Native cleanup removes files that no ordinary version names.
     from anabranch.format.layout.next_manifest import settled_manifest
 
     before = _find_newest(home, version, at_least=expected_head)
@@ -247,16 +238,13 @@ def find_missing_files(home: Home, version: int, *, expected_head: int) -> tuple
     )
     below = (relative_to(uri, home.root) for uri in prepared.list_new_files())
     paths = [path for path in below if path]
-    store = home.store()
-    found = in_parallel(lambda path: store.find_info(path), paths)
+    found = in_parallel(home.store().find_info, paths)
     return tuple(path for path, info in zip(paths, found, strict=True) if info is None)
 
 
 def _find_newest(home: Home, version: int, *, at_least: int) -> Manifest:
-    """Read the newest ordinary version. Start at the newest known version, if it still exists.
-
-    Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
-    """
+    """Read the newest ordinary version. Start at the newest known version, if it still exists."""
+    # Versions are collected from the oldest on. So if a version exists and the next one does not, it is the newest.
     # It may be out of date. Then the put of the next number fails, and the search starts again without it.
     number = known = _NEWEST.find((home, None))
     if number is None or number < at_least:
@@ -287,8 +275,7 @@ def _list_files(folder: str, storage_options: Mapping[str, str]) -> tuple[str, .
 def fork(source: VersionRef, branch: str) -> Home:
     """Make a Lance branch that starts at the pinned version. No data is copied.
 
-    Use a name that no other process uses at the same time: Lance may mix the halves of two forks of one name. This is
-    detected afterwards and raised.
+    Use a name that no other process uses at the same time: Lance may mix two forks of one name, and this then raises.
     """
     # Not at the top: a settle does not need them.
     from anabranch.format.refs.branches import clone_version, put_branch, read_parent
