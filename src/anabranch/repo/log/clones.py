@@ -127,8 +127,7 @@ class Clones:
     def _append(self, clone: CloneInfo) -> bool:
         # These make each entry unique. put_once would treat two equal entries as one entry that was put twice.
         unique = {"at": self.config.clock(), "actor": self.config.actor, "nonce": self.config.new_id()}
-        data = documents.dump({**asdict(clone), **unique})
-        return self._log(clone.id).append(clone.number, data)
+        return self._log(clone.id).append(clone.number, documents.dump({**asdict(clone), **unique}))
 
 
 def _decode(data: bytes, *, path: str) -> CloneInfo:

@@ -247,8 +247,7 @@ class Heads:
                     if verify is not None:
                         verify(entry)
                 except AnabranchError:  # also after an error of the store: an entry that was not verified must not stay
-                    is_undone = self._roll_back(before, entry, rolled_back)
-                    if is_undone or not is_kept_once_built_on:
+                    if self._roll_back(before, entry, rolled_back) or not is_kept_once_built_on:
                         raise
                 return entry
             self._config.give_way(losses, (time.monotonic_ns() - began) // 1000)

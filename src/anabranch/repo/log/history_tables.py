@@ -5,6 +5,7 @@ them again. No operation depends on these tables.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,11 +60,9 @@ class HistoryTables:
 
 def follow_history(repo_store: RepoStore, published: LogEntry) -> None:
     """Add the commits of a branch to the tables. If that fails, a later call adds them."""
-    try:
-        _until_done(repo_store, lambda repo_store: _sync(repo_store, [published]))
     # The commit is published, so an error of a derived table must not reach its writer.
-    except AnabranchError:
-        return
+    with suppress(AnabranchError):
+        _until_done(repo_store, lambda repo_store: _sync(repo_store, [published]))
 
 
 def sync_history(repo_store: RepoStore) -> HistoryTables:

@@ -5,7 +5,7 @@ Each acquisition is the next entry of its log, so only one succeeds. The lock is
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from anabranch.errors import AnabranchError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import MAIN, BranchName
@@ -108,10 +108,8 @@ def _release(repo_store: RepoStore, mine: LogEntry) -> None:
             return None
         return repo_store.heads.next_entry(before, BranchEvent.UNLOCKED)
 
-    try:
+    with suppress(AnabranchError):
         repo_store.heads.move(LOCK, decide, known=mine)
-    except AnabranchError:
-        return
 
 
 def _is_held(repo_store: RepoStore, entry: LogEntry) -> bool:

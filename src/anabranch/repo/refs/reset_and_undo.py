@@ -142,8 +142,7 @@ def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) ->
     undone = repo_store.heads.get_numbered(branch, position)
     _refuse_rename(repo_store, undone)
     then = _position_before(repo_store, undone, last)
-    entry = _put_back(repo_store, last, then, BranchEvent.UNDONE)
-    return entry, Movement.of(undone)
+    return _put_back(repo_store, last, then, BranchEvent.UNDONE), Movement.of(undone)
 
 
 def redo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
@@ -154,8 +153,7 @@ def redo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) ->
     last = _newest_seen(repo_store, branch, seen)
     then = _position_to_redo(repo_store, last)
     redone = repo_store.heads.get_numbered(branch, then.position)
-    entry = _put_back(repo_store, last, then, BranchEvent.REDONE)
-    return entry, Movement.of(redone)
+    return _put_back(repo_store, last, then, BranchEvent.REDONE), Movement.of(redone)
 
 
 def _newest_seen(repo_store: RepoStore, branch: BranchName, seen: int | None) -> LogEntry:

@@ -52,8 +52,7 @@ class Resolved:
     @classmethod
     def of_branch(cls, repo_store: RepoStore, entry: LogEntry) -> "Resolved":
         """Return a branch as it is now, given its newest entry."""
-        found = cls.of_entry(entry)
-        return replace(found, view=View.now(repo_store, entry), is_head=True)
+        return replace(cls.of_entry(entry), view=View.now(repo_store, entry), is_head=True)
 
     @classmethod
     def of_commit(cls, record: CommitRecord) -> "Resolved":
@@ -173,8 +172,7 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
     record, branch = start.record, start.branch
     for step in ref.steps:
         if step.mark == "~":
-            history = repo_store.commits.iter_history(record)
-            commit = next(islice(history, step.count, None), None)
+            commit = next(islice(repo_store.commits.iter_history(record), step.count, None), None)
             if commit is None:
                 most = sum(1 for _ in repo_store.commits.iter_history(record)) - 1
                 raise CommitNotFoundError(
@@ -194,7 +192,9 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
 
 
 def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
-    wanted = _microseconds(ref)
+    time = datetime.fromisoformat(ref.at or "")  # `Ref.parse` refuses other texts
+    # A local zone would give one ref different meanings on different machines.
+    wanted = to_microseconds(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
     head = repo_store.heads.find(BranchName.parse(ref.name))
     if head is None:
         raise BranchNotFoundError(
@@ -289,10 +289,3 @@ def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> int | None:
 def _written_at(config: RepoConfig, entry: LogEntry) -> int | None:
     found = config.store.find_info(config.branch_log(entry.branch).path(entry.number))
     return None if found is None else to_microseconds(found.modified)
-
-
-def _microseconds(ref: Ref) -> int:
-    time = datetime.fromisoformat(ref.at or "")  # `Ref.parse` refuses other texts
-    # A local zone would give one ref different meanings on different machines.
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return to_microseconds(aware)
