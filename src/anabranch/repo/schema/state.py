@@ -298,8 +298,7 @@ class CurrentTable:
 
 def read_current(tables: Iterable[Table]) -> dict[TableKey, CurrentTable]:
     """Read the current schema of tables, in parallel."""
-    found = in_parallel(_read_table, tables)
-    return {table.schema.key: table for table in found}
+    return {table.schema.key: table for table in in_parallel(_read_table, tables)}
 
 
 def built_indices(version_ref: VersionRef) -> list[Index]:

@@ -74,17 +74,15 @@ def stage_new(
         dataset = free_dataset(config, key)
     try:
         version_ref = _create(config, branch, dataset, schema)
-    except DatasetExistsError:
-        taken_over = _take_over(config, branch, dataset, schema)
+    # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
+    except (DamagedFileError, DatasetExistsError) as err:
+        exists = isinstance(err, DatasetExistsError)
+        taken_over = _take_over(config, branch, dataset, schema) if exists else None
         # Write first, then look for the notice. A collection announces the removal first and lists the folder then, so
         # that one of the two sees the other.
         if taken_over is not None and not is_being_removed(config, dataset):
             left, emptied = taken_over
             return _new_staged_table(key, dataset, left, primary_key).then(Step("create", emptied))
-        dataset = free_dataset(config, key)
-        version_ref = _create(config, branch, dataset, schema)
-    except DamagedFileError:
-        # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
         dataset = free_dataset(config, key)
         version_ref = _create(config, branch, dataset, schema)
     return _new_staged_table(key, dataset, home_for_writing(config, branch, version_ref), primary_key)

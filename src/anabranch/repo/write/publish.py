@@ -145,8 +145,7 @@ def prepare_settlement(
     written = {key: entry for key, entry in changes.items() if entry and owns(head.home_branch, entry.home)}
     staged = [(key, entry) for key, entry in written.items() if key not in created]
     prepare = partial(_try_to_prepare, config, settles=head.state.run is None)
-    found = in_parallel(prepare, staged, at_a_time=config.tables_at_a_time)
-    prepared = list(filter(None, found))
+    prepared = list(filter(None, in_parallel(prepare, staged, at_a_time=config.tables_at_a_time)))
     manifests = tuple((key, one, manifest) for key, one, manifest in prepared if manifest is not None)
     if len(prepared) < len(staged):
         # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
@@ -268,8 +267,7 @@ class Attempt:
         elif state.run is not None or state.is_live:
             # The tables that the branch or run has changed, with this commit.
             own = tuple(sorted({*own} - spec.released | {*changes}))
-        at = record.commit.created_at
-        return repo_store.heads.next_entry(head, event, at=at, head=record, mode=mode, own=own)
+        return repo_store.heads.next_entry(head, event, at=record.commit.created_at, head=record, mode=mode, own=own)
 
 
 def move_branch(

@@ -90,8 +90,7 @@ def run_checks(
 
 def outcomes_of(checks: Sequence[NamedCheck], ran: Sequence[CheckOutcome]) -> tuple[CheckOutcome, ...]:
     """Return the outcomes of all checks, in their order, given those of the first ones, which ran."""
-    left = (_outcome(name, check, CheckResult.NOT_RUN) for name, check in checks[len(ran) :])
-    return (*ran, *left)
+    return (*ran, *(_outcome(name, check, CheckResult.NOT_RUN) for name, check in checks[len(ran) :]))
 
 
 def _outcome(name: str, check: Check, result: CheckResult) -> CheckOutcome:

@@ -245,7 +245,10 @@ def replace_fragments_step(version_ref: VersionRef, change: WrittenChange, *, pr
         # Addresses mean the same rows only as long as no other commit has deleted, changed or moved them.
         staging.require_rows(change.read, on, change.addresses)
         if change.may_repeat_keys and primary_key:
-            _check_written_keys(on, change, primary_key)
+            # Written rows must have different keys, and none that a row which stays has.
+            left = staging.delete_rows(on, change.addresses).version_ref
+            added = staging.append_fragments(left, (*change.moved, *change.fresh))
+            _refuse_existing(left, scan.appended_keys(left, added, primary_key), primary_key)
         try:
             return staging.replace_written(on, addresses=change.addresses, moved=change.moved, fresh=change.fresh)
         except SchemaMismatchError as err:
@@ -253,13 +256,6 @@ def replace_fragments_step(version_ref: VersionRef, change: WrittenChange, *, pr
             raise WriteConflictError("its files were moved by another commit", hint="run the statement again") from err
 
     return Step("change of rows", replaced(version_ref), replaced)
-
-
-def _check_written_keys(on: VersionRef, change: WrittenChange, primary_key: Sequence[str]) -> None:
-    """Refuse written rows with a repeated key, or with the key of a row that stays."""
-    left = staging.delete_rows(on, change.addresses).version_ref
-    added = staging.append_fragments(left, (*change.moved, *change.fresh))
-    _refuse_existing(left, scan.appended_keys(left, added, primary_key), primary_key)
 
 
 def with_wanted_indices(staged_table: StagedTable) -> StagedTable:
