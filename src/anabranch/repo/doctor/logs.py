@@ -257,8 +257,7 @@ def diagnose_branches(repo_store: RepoStore, inventory: Inventory, stored: Store
             refs=(MAIN,),
         )
         cases.append(missing)
-    heads = inventory.heads.items()
-    live = {name for name, head in heads if head.state.is_live and not head.state.is_deleted}
+    live = {name for name, head in inventory.heads.items() if head.state.is_live and not head.state.is_deleted}
     return [replace(case, refs=tuple(sorted({*case.refs, *live}))) if MAIN in case.refs else case for case in cases]
 
 

@@ -92,8 +92,7 @@ def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime, dry_run: boo
         run_id = entry.branch.run_id
         if entry.state.is_deleted or run_id is None or run_id in list_alive(run_state(entry).target):
             continue
-        log = repo_store.config.branch_log(entry.branch)
-        written = repo_store.config.store.find_info(log.path(entry.number))
+        written = repo_store.config.store.find_info(repo_store.config.branch_log(entry.branch).path(entry.number))
         # The grace period counts for runs, too: a run whose lease has expired can still continue and be published.
         if written is None or written.modified >= horizon:
             continue

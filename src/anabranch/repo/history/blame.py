@@ -109,8 +109,7 @@ class _Blame:
         changes = iter_table_changes(self._repo_store, record, self._key)
         ids = [record.commit.graph_commit_id]
         with collected_errors(self._repo_store.config, lambda: ids):
-            compared = iter_in_parallel(self._compare, _until_created(changes), at_a_time=_COMMITS_AT_A_TIME)
-            for changed in compared:
+            for changed in iter_in_parallel(self._compare, _until_created(changes), at_a_time=_COMMITS_AT_A_TIME):
                 # Newer commits are asked first, and a cell keeps the first commit that is found.
                 left = wanted & self.pending()
                 if not left.any():
@@ -174,8 +173,7 @@ class _Blame:
         config = self._repo_store.config
         before, after = (Table(config, self._key, entry) for entry in (change.before, change.after))
         diff = TableDiff(str(self._key), before=before, after=after, load_comparer=lambda: self._comparer)
-        pairs = pair_columns(diff)
-        older_names = tuple((pair.newer, pair.older) for pair in pairs if pair.newer and pair.older)
+        older_names = tuple((pair.newer, pair.older) for pair in pair_columns(diff) if pair.newer and pair.older)
         return _Changed(change=change, rows=_read_changed(diff), older_names=older_names)
 
     def to_arrow(self) -> pa.Table:

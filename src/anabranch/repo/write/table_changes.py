@@ -212,8 +212,7 @@ def add_columns(staged_table: StagedTable, columns: Mapping[str, str] | pa.Schem
 
 def alter_columns(staged_table: StagedTable, changes: Sequence[ColumnChange]) -> StagedTable:
     """Change columns. The primary key and the indices follow columns that are renamed or get another type."""
-    if not isinstance(changes, Sequence) or not all(isinstance(change, ColumnChange) for change in changes):
-        raise InvalidInputError(f"{changes!r} is not a list of column changes", hint="give a list of ColumnChange")
+    _require_changes(changes)
     names = {change.path: change.name for change in changes if change.name is not None}
     primary_key = tuple(names.get(name, name) for name in staged_table.primary_key)
     staged = staging.alter_columns(staged_table.version_ref, changes)
@@ -302,6 +301,11 @@ def require_expressions(given: object) -> None:
         raise InvalidInputError(
             f"{given!r} does not map columns to expressions", hint="give a dict such as {'price': 'price * 2'}"
         )
+
+
+def _require_changes(given: object) -> None:
+    if not isinstance(given, Sequence) or not all(isinstance(change, ColumnChange) for change in given):
+        raise InvalidInputError(f"{given!r} is not a list of column changes", hint="give a list of ColumnChange")
 
 
 def _require_mapping(given: object) -> None:
