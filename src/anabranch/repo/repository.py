@@ -310,16 +310,17 @@ class Repository:
         require_kept(found, self._repo_store)
         return Snapshot.of(self._repo_store, found.record, version=found.version)
 
-    def _query(self, sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
-        """Answer a statement over a snapshot, whether others can see it or not."""
-        return self._engines.load_sql().query(self, sql, ref=snapshot.id, params=params, snapshot=snapshot)
+    def _query(
+        self, sql: str, snapshot: Snapshot, params: Parameters | None, *, ref: str | None = None
+    ) -> "pa.RecordBatchReader":
+        """Answer a statement over a snapshot, whether others can see it or not. It is the state of a ref, if given."""
+        return self._engines.load_sql().query(self, sql, ref=ref or snapshot.id, params=params, snapshot=snapshot)
 
     def _comparer(self, engine: str = "auto") -> "RowComparer":
         from anabranch.repo.history.comparer import choose_comparer
 
-        return choose_comparer(
-            engine, load_local=self._engines.load_comparer, find_large=self._engines.find_large_comparer
-        )
+        engines = self._engines
+        return choose_comparer(engine, load_local=engines.load_comparer, find_large=engines.find_large_comparer)
 
     # Read.
 
@@ -767,15 +768,11 @@ class Repository:
     ) -> "Run":
         from anabranch.repo.run import Run
 
-        def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
-            ref = str(BranchName.of_run(run_id))
-            return self._engines.load_sql().query(self, sql, ref=ref, params=params, snapshot=snapshot)
-
         return Run(
             self._repo_store,
             run_id,
             lease=lease,
-            query=query,
+            query=partial(self._query, ref=str(BranchName.of_run(run_id))),
             on_published=self._on_published,
             load_combiner=self._combiner,
             checks=tuple(checks),
@@ -979,8 +976,7 @@ class Repository:
         True
         """
         target = BranchName.parse_public(name)
-        entry = self._repo_store.heads.get(target)
-        snapshot = self._snapshot(Resolved.of_branch(self._repo_store, entry))
+        snapshot = self._snapshot(Resolved.of_branch(self._repo_store, self._repo_store.heads.get(target)))
         named = checked_checks(checks)
         for label, check in named:
             if not isinstance(check, str):
@@ -1091,11 +1087,7 @@ class Repository:
         >>> len(repo["shop.orders"])
         3
         """
-        target = self._named(branch)
-        seen = self._seen.get(target) if expected_version is None else expected_version
-        entry, movement = reset_and_undo.undo_last(self._repo_store, target, seen=seen)
-        self._on_moved(entry)
-        return movement
+        return self._put_back(reset_and_undo.undo_last, self._named(branch), expected_version)
 
     def redo(self, branch: str | None = None, *, expected_version: int | None = None) -> Movement:
         """Redo the movement that the last `undo` undid, and return that movement.
@@ -1178,9 +1170,7 @@ class Repository:
         """
         from anabranch.repo.transaction import transact
 
-        def begin() -> "Transaction":
-            return self.transaction(branch, message=message, metadata=metadata)
-
+        begin = partial(self.transaction, branch, message=message, metadata=metadata)
         return transact(self._config, begin, function, retries=retries)[0]
 
     def append(
@@ -1447,10 +1437,7 @@ class Repository:
 
         state = read_desired(desired, storage_options=self._config.storage_options)
         text = "Apply a schema" if message is None else message
-
-        def begin() -> "Transaction":
-            return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.SCHEMA_APPLY)
-
+        begin = partial(self.transaction, branch, message=text, metadata=metadata, kind=CommitKind.SCHEMA_APPLY)
         return apply_schema(self._repo_store, begin, state, allow_destructive=allow_destructive, dry_run=dry_run)
 
     def _rewriter(self, engine: str) -> "Rewriter | None":
@@ -1770,9 +1757,20 @@ class Repository:
         """Return the request to apply or to revert commits. A range is reverted from its newest commit on."""
         from anabranch.repo.merge.cherry_pick_and_rebase import Pick
 
-        commits = self._commits_of(commit, message, newest_first=kind is CommitKind.REVERT)
-        text = None if message is None else checked_text(message)
-        return Pick(kind=kind, commits=commits, combiner=combiner, message=text)
+        is_revert = kind is CommitKind.REVERT
+        named = [commit] if isinstance(commit, str) else list(commit)
+        found = [record for text in named for record in self._commits_named(text, newest_first=is_revert)]
+        if not found:
+            raise InvalidInputError(
+                "no commits are given", hint="pass a commit, a range such as 'main..dev', or a list"
+            )
+        if message is not None and len(found) > 1:
+            raise InvalidInputError(
+                f"one message is given for {len(found)} commits",
+                hint="leave it out: each has the message of its commit",
+            )
+        given = None if message is None else checked_text(message)
+        return Pick(kind=kind, commits=tuple(found), combiner=combiner, message=given)
 
     def _replay(
         self,
@@ -1798,23 +1796,6 @@ class Repository:
         if entry is not None:
             self._on_moved(entry)
         return ReplayResult(commits=commits)
-
-    def _commits_of(
-        self, commit: str | Sequence[str], message: str | None, *, newest_first: bool
-    ) -> tuple[CommitRecord, ...]:
-        """Return the commits that are named one by one, and by ranges."""
-        named = [commit] if isinstance(commit, str) else list(commit)
-        found = [record for text in named for record in self._commits_named(text, newest_first=newest_first)]
-        if not found:
-            raise InvalidInputError(
-                "no commits are given", hint="pass a commit, a range such as 'main..dev', or a list"
-            )
-        if message is not None and len(found) > 1:
-            raise InvalidInputError(
-                f"one message is given for {len(found)} commits",
-                hint="leave it out: each has the message of its commit",
-            )
-        return tuple(found)
 
     def _commits_named(self, text: str, *, newest_first: bool) -> list[CommitRecord]:
         from anabranch.repo.merge.replay import iter_own_commits
@@ -1985,10 +1966,8 @@ class Repository:
         from anabranch.repo.gc.collection import checked_policy, collect_garbage
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-
-        def collect() -> "GcReport":
-            return collect_garbage(self._repo_store, policy, dry_run=dry_run, progress=progress or ignore_progress)
-
+        shown = progress or ignore_progress
+        collect = partial(collect_garbage, self._repo_store, policy, dry_run=dry_run, progress=shown)
         return collect() if dry_run else freeing_space(self._config, collect)
 
     def storage_report(
