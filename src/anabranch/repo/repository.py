@@ -550,9 +550,8 @@ class Repository:
         if pair is None:
             pair = RefRange(before, after)
         elif after is not None:
-            raise InvalidInputError(
-                f"both the range {before!r} and the ref {after!r} are given", hint="pass a range or two refs"
-            )
+            hint = "pass a range or two refs"
+            raise InvalidInputError(f"both the range {before!r} and the ref {after!r} are given", hint=hint)
         if not pair.is_since_base:
             return self.snapshot_of(self._ref(pair.before)), self.snapshot_of(self._ref(pair.after))
         ours, theirs = (self._resolve(self._ref(side)) for side in (pair.before, pair.after))
@@ -581,9 +580,8 @@ class Repository:
         ours, theirs = (self._resolve(ref).record for ref in (source, self._ref(into)))
         found = Ancestry(self._repo_store).find_merge_bases(ours, theirs)
         if not found:
-            raise CommitNotFoundError(
-                f"'{source}' and '{self._ref(into)}' have no common ancestor", hint="compare them with `diff()`"
-            )
+            hint = "compare them with `diff()`"
+            raise CommitNotFoundError(f"'{source}' and '{self._ref(into)}' have no common ancestor", hint=hint)
         return Listing(found)
 
     def changes(self, table: str, *, since: str | None = None, until: str | None = None) -> "Iterator[CommitChanges]":
@@ -980,9 +978,8 @@ class Repository:
         named = checked_checks(checks)
         for label, check in named:
             if not isinstance(check, str):
-                raise InvalidInputError(
-                    f"the check {label!r} is not SQL, and functions cannot be stored", hint="write it as SQL"
-                )
+                hint = "write it as SQL"
+                raise InvalidInputError(f"the check {label!r} is not SQL, and functions cannot be stored", hint=hint)
             self._query(check, snapshot, None).close()  # refuses a statement that cannot run on these tables
         return self._protect(target, protect=True, checks=recorded_checks(named))
 
@@ -1630,10 +1627,8 @@ class Repository:
         if source.is_head and source.branch is not None:
             return KeptDecisions(config=self._config, source=source.branch, into=self._named(into))
         if require is not None:
-            raise InvalidInputError(
-                f"decisions are kept for merges of a branch, and {require!r} is not one",
-                hint="pass the name of a branch",
-            )
+            hint = "pass the name of a branch"
+            raise InvalidInputError(f"decisions are kept for merges of a branch, and {require!r} is not one", hint=hint)
         return None
 
     @contextmanager
@@ -1761,14 +1756,11 @@ class Repository:
         named = [commit] if isinstance(commit, str) else list(commit)
         found = [record for text in named for record in self._commits_named(text, newest_first=is_revert)]
         if not found:
-            raise InvalidInputError(
-                "no commits are given", hint="pass a commit, a range such as 'main..dev', or a list"
-            )
+            hint = "pass a commit, a range such as 'main..dev', or a list"
+            raise InvalidInputError("no commits are given", hint=hint)
         if message is not None and len(found) > 1:
-            raise InvalidInputError(
-                f"one message is given for {len(found)} commits",
-                hint="leave it out: each has the message of its commit",
-            )
+            problem = f"one message is given for {len(found)} commits"
+            raise InvalidInputError(problem, hint="leave it out: each has the message of its commit")
         given = None if message is None else checked_text(message)
         return Pick(kind=kind, commits=tuple(found), combiner=combiner, message=given)
 
@@ -1809,9 +1801,8 @@ class Repository:
         own = iter_own_commits(self._repo_store, Ancestry(self._repo_store), newer, older)
         found = [record for record in own if record.commit.tables]  # others change nothing
         if not found:
-            raise InvalidInputError(
-                f"the range {text!r} has no commits that changed tables", hint="write the older ref first"
-            )
+            hint = "write the older ref first"
+            raise InvalidInputError(f"the range {text!r} has no commits that changed tables", hint=hint)
         return found if newest_first else found[::-1]
 
     @contextmanager

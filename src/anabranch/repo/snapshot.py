@@ -330,6 +330,5 @@ def _restore(config: RepoConfig, record: CommitRecord, version: int, tables: Tab
 
 def _require_installed(library: str) -> None:
     if find_spec(library) is None:
-        raise MissingDependencyError(
-            f"{library} is not installed", hint=f"run 'pip install {library}', or read the rows with `to_arrow()`"
-        )
+        hint = f"run 'pip install {library}', or read the rows with `to_arrow()`"
+        raise MissingDependencyError(f"{library} is not installed", hint=hint)

@@ -121,10 +121,8 @@ def checked_policy(
         of="commits",
     )
     if policy.grace < shortest:
-        raise InvalidInputError(
-            f"a grace period of {grace} is shorter than a lease lasts, so files of active work could be deleted",
-            hint=f"pass a grace period of at least {shortest}",
-        )
+        problem = f"a grace period of {grace} is shorter than a lease lasts, so files of active work could be deleted"
+        raise InvalidInputError(problem, hint=f"pass a grace period of at least {shortest}")
     return policy
 
 

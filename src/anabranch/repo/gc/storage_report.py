@@ -160,10 +160,8 @@ class RepositoryStorage:
             if each.name == name:
                 return each
         names = ", ".join(each.name for each in self.holders[:_LISTED])
-        raise NotFoundError(
-            f"the storage report has no holder {name!r}",
-            hint=f"pass one of: {names}" if names else "measure the whole repository",
-        )
+        hint = f"pass one of: {names}" if names else "measure the whole repository"
+        raise NotFoundError(f"the storage report has no holder {name!r}", hint=hint)
 
     def tables_of(self, name: str) -> list[TableStorage]:
         """List what one holder needs of each table."""

@@ -62,15 +62,12 @@ def blame_table(
     elif selection.cells:
         columns = table.schema.names
     if not table.primary_key:
-        raise InvalidInputError(
-            f"table '{table.key}' has no primary key, so its rows cannot be followed", hint="set a primary key"
-        )
+        hint = "set a primary key"
+        raise InvalidInputError(f"table '{table.key}' has no primary key, so its rows cannot be followed", hint=hint)
     taken = sorted(set(table.primary_key) & {"column", *(name for name, _, _ in _COMMIT_FIELDS)})
     if taken:
-        raise InvalidInputError(
-            f"the key column {taken[0]!r} of '{table.key}' has the name of a column of the result",
-            hint="rename the column",
-        )
+        problem = f"the key column {taken[0]!r} of '{table.key}' has the name of a column of the result"
+        raise InvalidInputError(problem, hint="rename the column")
     keys = table.to_arrow(columns=list(table.primary_key), where=selection.where, limit=limit)
     blame = _Blame(repo_store, TableKey.parse(table.key), keys, columns, comparer)
     blame.resolve(record, {name: name for name in table.schema.names}, blame.pending())

@@ -204,10 +204,8 @@ def refuse_unfinished(config: RepoConfig) -> None:
     """Raise RepositoryNotFoundError if the root contains an unfinished clone."""
     origin = find_origin(config)
     if origin is not None:
-        raise RepositoryNotFoundError(
-            f"there is only an unfinished clone of {origin.source!r} at {config.root!r}, not a repository",
-            hint="run the clone again, or delete the folder",
-        )
+        problem = f"there is only an unfinished clone of {origin.source!r} at {config.root!r}, not a repository"
+        raise RepositoryNotFoundError(problem, hint="run the clone again, or delete the folder")
 
 
 def refuse_overtaken(config: RepoConfig, attempt: Attempt) -> None:
@@ -249,9 +247,8 @@ def put_attempt(config: RepoConfig, attempt: Attempt) -> None:
 
 
 def _overtaken(config: RepoConfig) -> BusyError:
-    return BusyError(
-        f"another process began to clone to {config.root!r}", hint="wait until it has finished, or use another folder"
-    )
+    hint = "wait until it has finished, or use another folder"
+    return BusyError(f"another process began to clone to {config.root!r}", hint=hint)
 
 
 def _origin_log(config: RepoConfig) -> NumberedLog:

@@ -76,9 +76,8 @@ _PAGE_BYTES = 16 * 1024
 def check_identity(path: str, found: object, expected: object) -> None:
     """Raise CorruptError if an object does not have the id that belongs to its path."""
     if found != expected:
-        raise CorruptError(
-            f"{path!r} contains another object: {found!r} instead of {expected!r}", hint="run doctor on the repository"
-        )
+        hint = "run doctor on the repository"
+        raise CorruptError(f"{path!r} contains another object: {found!r} instead of {expected!r}", hint=hint)
 
 
 def encode_table(entry: TableEntry) -> dict[str, Any]:

@@ -274,9 +274,8 @@ class Commits:
             try:
                 data = self._config.store.get(path)
             except ObjectNotFoundError:
-                raise CorruptError(
-                    f"commit {base!r}, which others build on, is missing", hint="run doctor on the repository"
-                ) from None
+                hint = "run doctor on the repository"
+                raise CorruptError(f"commit {base!r}, which others build on, is missing", hint=hint) from None
             known = StoredMap(data, path=path, commit_id=base)
             self._full_maps.keep(base, known)
         return known
@@ -285,9 +284,8 @@ class Commits:
         try:
             return read_commit_fields(self._config, commit_id)
         except ObjectNotFoundError:
-            raise CommitNotFoundError(
-                f"there is no commit {commit_id!r}", hint="list the commits with `list_commits()`"
-            ) from None
+            hint = "list the commits with `list_commits()`"
+            raise CommitNotFoundError(f"there is no commit {commit_id!r}", hint=hint) from None
 
 
 def commit_path(commit_id: str) -> str:

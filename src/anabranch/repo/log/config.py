@@ -185,10 +185,8 @@ class RepoConfig:
         return is_below_former and relative_to(target, follow_links(self.root)) is None
 
     def _not_relocated(self, home: Home, former: str) -> StaleBaseError:
-        return StaleBaseError(
-            f"the repository at {self.root!r} was made at {former!r}, and {home.uri!r} still reads that location",
-            hint=_RELOCATE.format(self.root),
-        )
+        problem = f"the repository at {self.root!r} was made at {former!r}, and {home.uri!r} still reads that location"
+        return StaleBaseError(problem, hint=_RELOCATE.format(self.root))
 
 
 def owns(branch: BranchName, home: str | None) -> bool:

@@ -115,10 +115,8 @@ def _until_done(repo_store: RepoStore, attempt: Callable[[RepoStore], int | None
                 added=added,
             )
         config.give_way(losses, config.clock() - began)
-    raise BusyError(
-        f"other processes changed the history tables of {config.root!r} during all {_MAX_ATTEMPTS} attempts",
-        hint="try again",
-    )
+    problem = f"other processes changed the history tables of {config.root!r} during all {_MAX_ATTEMPTS} attempts"
+    raise BusyError(problem, hint="try again")
 
 
 def history_homes(config: RepoConfig) -> Iterator[tuple[str, Home]]:

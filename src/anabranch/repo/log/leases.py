@@ -209,10 +209,8 @@ class Leases:
         try:
             # Three durations, not one: a holder that has not renewed its lease for one duration may still continue.
             if any(info.path != lease.path for info in self._list_unexpired(lock)):
-                raise BusyError(
-                    f"{doing}, or was until a moment ago by a process that died",
-                    hint=f"try again when it is done, or in {self.expiry.total_seconds():.0f} s",
-                )
+                hint = f"try again when it is done, or in {self.expiry.total_seconds():.0f} s"
+                raise BusyError(f"{doing}, or was until a moment ago by a process that died", hint=hint)
             yield lease
         finally:
             lease.release()

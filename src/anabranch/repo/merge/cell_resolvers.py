@@ -242,10 +242,8 @@ def decided_value(decided: JsonValue, field: pa.Field, conflict: Conflict) -> An
         pa.array([found], field.type)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as err:
         where = f"column '{field.name}', key {shorten(json_value(conflict.key))}"
-        raise InvalidInputError(
-            f"cannot convert {shorten(decided.value)} to {show_type(field.type)} ({where})",
-            hint="correct the value of the decision",
-        ) from err
+        problem = f"cannot convert {shorten(decided.value)} to {show_type(field.type)} ({where})"
+        raise InvalidInputError(problem, hint="correct the value of the decision") from err
     return found
 
 

@@ -16,19 +16,16 @@ from anabranch.repo.log.repo_store import RepoStore
 def refuse_protected(entry: LogEntry) -> None:
     """Refuse to move a branch that is protected."""
     if entry.state.is_protected:
-        raise BranchProtectedError(
-            f"branch '{entry.branch}' is protected: only merges can change it",
-            hint=f"make the change on another branch and merge that, or unprotect '{entry.branch}'",
-        )
+        hint = f"make the change on another branch and merge that, or unprotect '{entry.branch}'"
+        raise BranchProtectedError(f"branch '{entry.branch}' is protected: only merges can change it", hint=hint)
 
 
 def refuse_ended(entry: LogEntry) -> None:
     """Refuse to add to a run that has ended or is being published."""
     run = entry.state.run
     if run is not None and run.phase is RunPhase.PUBLISHING:
-        raise BusyError(
-            f"run {entry.branch.run_id} is being published", hint="wait for it; if that failed, publish or abort it"
-        )
+        hint = "wait for it; if that failed, publish or abort it"
+        raise BusyError(f"run {entry.branch.run_id} is being published", hint=hint)
     if run is not None and run.phase is not RunPhase.RUNNING:
         raise RunEndedError(f"run {entry.branch.run_id} is {run.phase}", hint="begin another run")
 

@@ -65,10 +65,8 @@ class Resolved:
     def get_commit(self) -> GraphCommit:
         """The commit that holds exactly these tables."""
         if not self.view.is_recorded:
-            raise InvalidInputError(
-                f"live branch '{self.branch}' shows tables of main that no commit of its own records",
-                hint="name a commit or main, or make a pinned branch from it first",
-            )
+            problem = f"live branch '{self.branch}' shows tables of main that no commit of its own records"
+            raise InvalidInputError(problem, hint="name a commit or main, or make a pinned branch from it first")
         return self.view.commit
 
 
@@ -128,18 +126,15 @@ def refuse_internal(found: Resolved) -> None:
     """Refuse the hidden branch of a run, and the commits on it."""
     commit = found.record.commit
     if any(BranchName(name).is_internal for name in (commit.branch, str(found.branch or MAIN))):
-        raise CommitNotFoundError(
-            f"commit {commit.graph_commit_id} is inside a run", hint="read it through its run, with `run_get()`"
-        )
+        hint = "read it through its run, with `run_get()`"
+        raise CommitNotFoundError(f"commit {commit.graph_commit_id} is inside a run", hint=hint)
 
 
 def require_published(found: Resolved, repo_store: RepoStore) -> Resolved:
     """Refuse a commit that was stored but never published: its writer lost a race, or died."""
     if found.branch is None and not _is_published(found.record, repo_store):
-        raise CommitNotFoundError(
-            f"commit {found.record.commit.graph_commit_id} was never published",
-            hint="list the commits with `list_commits()`",
-        )
+        hint = "list the commits with `list_commits()`"
+        raise CommitNotFoundError(f"commit {found.record.commit.graph_commit_id} was never published", hint=hint)
     return found
 
 
@@ -175,9 +170,8 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
             commit = next(islice(repo_store.commits.iter_history(record), step.count, None), None)
             if commit is None:
                 most = sum(1 for _ in repo_store.commits.iter_history(record)) - 1
-                raise CommitNotFoundError(
-                    f"{ref} goes back before the first commit", hint=f"go back at most {most:,} commits"
-                )
+                hint = f"go back at most {most:,} commits"
+                raise CommitNotFoundError(f"{ref} goes back before the first commit", hint=hint)
             parent: str | None = commit.graph_commit_id
         else:
             # The merged commit belongs to another branch, so that the start does not name it any more.
@@ -197,16 +191,14 @@ def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
     wanted = to_microseconds(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
     head = repo_store.heads.find(BranchName.parse(ref.name))
     if head is None:
-        raise BranchNotFoundError(
-            f"there is no branch '{ref.name}'", hint=repo_store.heads.names.hint_for(BranchName(ref.name))
-        )
+        hint = repo_store.heads.names.hint_for(BranchName(ref.name))
+        raise BranchNotFoundError(f"there is no branch '{ref.name}'", hint=hint)
     entry = _find_entry_at(repo_store, head, wanted)
     if entry is None:
         raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
     if (now := entry.state.renamed_to) is not None:
-        raise BranchNotFoundError(
-            f"branch '{entry.branch}' was renamed to '{now}' before {ref.at}", hint="use that name, or an earlier time"
-        )
+        problem = f"branch '{entry.branch}' was renamed to '{now}' before {ref.at}"
+        raise BranchNotFoundError(problem, hint="use that name, or an earlier time")
     if entry.state.is_deleted:
         raise BranchNotFoundError(f"branch '{ref.name}' was deleted at {ref.at}", hint="give another time")
     return entry

@@ -125,9 +125,8 @@ def begin_run(
         try:
             now = repo_store.heads.find(head.branch)
             if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
-                raise BranchNotFoundError(
-                    f"branch '{head.branch}' was deleted at the same time", hint="begin on another one"
-                )
+                hint = "begin on another one"
+                raise BranchNotFoundError(f"branch '{head.branch}' was deleted at the same time", hint=hint)
         except AnabranchError:
             close_run(repo_store, first, RunPhase.ABORTED)
             raise

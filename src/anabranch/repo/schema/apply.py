@@ -218,9 +218,8 @@ def _check_values(step: ChangeColumn, table: Table) -> None:
         try:
             cast_computed(batch.column(0), field)
         except SchemaMismatchError as err:
-            raise SchemaMismatchError(
-                f"tables.{step.table}.columns.{step.after.name}: {err.problem}", hint=err.hint
-            ) from None
+            problem = f"tables.{step.table}.columns.{step.after.name}: {err.problem}"
+            raise SchemaMismatchError(problem, hint=err.hint) from None
 
 
 def _check_new_key(step: ChangePrimaryKey, steps: list[Step], table: Table, schema: TableSchema) -> None:

@@ -127,9 +127,8 @@ def read_desired(desired: Desired, *, storage_options: Mapping[str, str]) -> Sch
         return _read(_parse_yaml(_read_file(text, storage_options) if is_file else text))
     if isinstance(desired, Mapping):
         return _read(_parse_values(desired))
-    raise InvalidInputError(
-        f"cannot read a schema from {desired!r} ({type(desired).__name__})", hint="pass YAML text, a path, or a dict"
-    )
+    hint = "pass YAML text, a path, or a dict"
+    raise InvalidInputError(f"cannot read a schema from {desired!r} ({type(desired).__name__})", hint=hint)
 
 
 def _read_file(path: str, storage_options: Mapping[str, str]) -> str:
@@ -298,9 +297,8 @@ def _parse_yaml(text: str) -> Node:
     except RecursionError:
         raise InvalidSchemaError("the schema is nested too deeply", hint="use fewer levels") from None
     if root is None:
-        raise InvalidSchemaError(
-            "the schema is empty", hint="start with 'tables:', or print a schema with `schema_show()`"
-        )
+        hint = "start with 'tables:', or print a schema with `schema_show()`"
+        raise InvalidSchemaError("the schema is empty", hint=hint)
     return _read_yaml(root, count(1))
 
 
@@ -363,9 +361,8 @@ def _parse_values(value: Any, *, path: str = "", depth: int = 0) -> Node:
         case Sequence() if not isinstance(value, bytes | bytearray):
             items = (_parse_values(item, path=f"{path}[{n}]", depth=depth + 1) for n, item in enumerate(value))
             return Node(path=path, line=None, value=tuple(items))
-    return here.fail(
-        f"unsupported value of type {type(value).__name__}", hint="pass dicts, lists, text, numbers, True or False"
-    )
+    hint = "pass dicts, lists, text, numbers, True or False"
+    return here.fail(f"unsupported value of type {type(value).__name__}", hint=hint)
 
 
 def _check_depth(depth: int) -> None:

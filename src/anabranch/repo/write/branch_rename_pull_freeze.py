@@ -163,10 +163,8 @@ def _pulled_from(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> Commi
     """Return the commit with the table to pull: the head of the parent, or of main if a live parent shows main's."""
     parent = entry.state.parent
     if parent is None or parent.branch is None:
-        raise InvalidInputError(
-            f"branch '{entry.branch}' was not made from a branch, so there is nothing to pull from",
-            hint="reset the table's branch to a commit instead",
-        )
+        problem = f"branch '{entry.branch}' was not made from a branch, so there is nothing to pull from"
+        raise InvalidInputError(problem, hint="reset the table's branch to a commit instead")
     source = repo_store.heads.get(repo_store.heads.follow(parent) or parent.branch)
     if source.state.follows_main(key):
         return repo_store.heads.get(BranchName(MAIN)).head

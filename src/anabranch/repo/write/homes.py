@@ -64,9 +64,8 @@ def stage_new(
     `is_taken` returns whether another table has a folder, for example one that was renamed and has kept its folder.
     """
     if not isinstance(schema, pa.Schema):
-        raise InvalidInputError(
-            f"the schema of '{key}' is {schema!r} ({type(schema).__name__})", hint="pass a pyarrow.Schema"
-        )
+        hint = "pass a pyarrow.Schema"
+        raise InvalidInputError(f"the schema of '{key}' is {schema!r} ({type(schema).__name__})", hint=hint)
     check_primary_key(key, schema, primary_key)
     dataset = f"{key.bucket}/{key.table}.lance"
     # A renamed table keeps its folder, so that the folder of a name may belong to another table.
@@ -133,10 +132,8 @@ def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[st
     require_names(primary_key, "primary_key")
     for name in primary_key:
         if name not in schema.names:
-            raise SchemaMismatchError(
-                f"the primary key of '{key}' names the column {name!r}, which is not there",
-                hint=suggest(name, schema.names, listed_columns(schema.names)),
-            )
+            problem = f"the primary key of '{key}' names the column {name!r}, which is not there"
+            raise SchemaMismatchError(problem, hint=suggest(name, schema.names, listed_columns(schema.names)))
         if not _can_be_key(schema.field(name).type):
             raise InvalidInputError(
                 f"column {name!r} of '{key}' is {show_type(schema.field(name).type)} and cannot be a key",
@@ -167,9 +164,8 @@ def taken_homes(tables: TableMap, *, besides: Container[TableKey]) -> frozenset[
 def refuse_shared_home(key: TableKey, entry: TableEntry, taken: Container[tuple[str, str | None]]) -> None:
     """Refuse a folder that another table uses, because that table was created and renamed concurrently."""
     if (entry.dataset, entry.home) in taken:
-        raise WriteConflictError(
-            f"another table took the folder of table '{key}' at the same time", hint="do it again on the new state"
-        )
+        hint = "do it again on the new state"
+        raise WriteConflictError(f"another table took the folder of table '{key}' at the same time", hint=hint)
 
 
 def home_for_writing(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:

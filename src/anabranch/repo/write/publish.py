@@ -219,9 +219,8 @@ class Attempt:
             self.settlement.discard()
             self.settlement = Settlement()
         if head.state.created_as != self.expected.state.created_as:
-            raise BranchNotFoundError(
-                f"branch '{head.branch}' was deleted and created again at the same time", hint="begin on the new branch"
-            )
+            problem = f"branch '{head.branch}' was deleted and created again at the same time"
+            raise BranchNotFoundError(problem, hint="begin on the new branch")
         # Before the rebase: another process may have put this same change, which would conflict with itself.
         if self.spec.once is not None:
             self.earlier = self.repo_store.find_once(self.spec.once, head)

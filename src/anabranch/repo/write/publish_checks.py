@@ -59,10 +59,8 @@ def callable_checks(checks: Sequence[NamedCheck]) -> tuple[NamedCheck, ...]:
     """Return the checks if this process can run all of them. It cannot run functions of other processes."""
     for name, check in checks:
         if check == "":
-            raise InvalidInputError(
-                f"the check {name!r} is a function of the process that began the run",
-                hint="publish the run there, or begin it with checks in SQL",
-            )
+            hint = "publish the run there, or begin it with checks in SQL"
+            raise InvalidInputError(f"the check {name!r} is a function of the process that began the run", hint=hint)
     return tuple(checks)
 
 
@@ -124,10 +122,8 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
         # The function has not run yet, so it has checked nothing.
         if inspect.iscoroutine(answer):
             answer.close()
-        raise CheckFailedError(
-            f"the check {name!r} returned a {type(answer).__name__} and checked nothing",
-            hint="give an ordinary function, not an async one or one that yields",
-        )
+        hint = "give an ordinary function, not an async one or one that yields"
+        raise CheckFailedError(f"the check {name!r} returned a {type(answer).__name__} and checked nothing", hint=hint)
     if _is_false(answer):
         raise _failed(name, "failed")
 

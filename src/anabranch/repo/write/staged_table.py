@@ -271,10 +271,8 @@ def replayed(staged_table: StagedTable, theirs: TableEntry, version_ref: Version
     rows: int | None = theirs.rows
     for step in staged_table.steps:
         if step.again is None:
-            raise WriteConflictError(
-                f"table '{staged_table.key}' was changed by another commit while this one did {step.name!r}",
-                hint="run the transaction again on the new state",
-            )
+            problem = f"table '{staged_table.key}' was changed by another commit while this one did {step.name!r}"
+            raise WriteConflictError(problem, hint="run the transaction again on the new state")
         with conflicts_named(staged_table.key):
             version_ref = step.again(version_ref)
         rows = None if rows is None or step.added is None else rows + step.added
@@ -301,10 +299,8 @@ def conflicts_named(key: TableKey) -> Iterator[None]:
 def _refuse_other_columns(before: VersionRef, now: VersionRef) -> None:
     # On a version with other columns Lance accepts the same files, and then reads nulls or wrong columns from them.
     if not staging.has_same_fields(before, now):
-        raise WriteConflictError(
-            "the columns of the table were changed by another commit at the same time",
-            hint="run the transaction again on the new state",
-        )
+        hint = "run the transaction again on the new state"
+        raise WriteConflictError("the columns of the table were changed by another commit at the same time", hint=hint)
 
 
 def _check_keys(version_ref: VersionRef, rows: KeyRows, keys: Sequence[str], *, may_exist: bool) -> None:
@@ -320,10 +316,8 @@ def _refuse_existing(
     existing = staging.find_taken_keys(version_ref, rows, keys, beyond=beyond)
     if existing is not None:
         number = "1 key already exists" if existing.count == 1 else f"{existing.count} keys already exist"
-        raise KeyConflictError(
-            f"{number} in the table, for example {existing.example}",
-            hint="change these rows with `upsert()`, or remove them from the data",
-        )
+        hint = "change these rows with `upsert()`, or remove them from the data"
+        raise KeyConflictError(f"{number} in the table, for example {existing.example}", hint=hint)
 
 
 def check_unique(version_ref: VersionRef, keys: Sequence[str]) -> None:
