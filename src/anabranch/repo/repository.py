@@ -1099,9 +1099,13 @@ class Repository:
         >>> repo.redo().message, len(repo["shop.orders"])
         ('More tea', 4)
         """
-        target = self._named(branch)
-        seen = self._seen.get(target) if expected_version is None else expected_version
-        entry, movement = reset_and_undo.redo_last(self._repo_store, target, seen=seen)
+        return self._put_back(reset_and_undo.redo_last, self._named(branch), expected_version)
+
+    def _put_back(
+        self, step: Callable[..., tuple[LogEntry, Movement]], branch: BranchName, expected: int | None
+    ) -> Movement:
+        seen = self._seen.get(branch) if expected is None else expected
+        entry, movement = step(self._repo_store, branch, seen=seen)
         self._on_moved(entry)
         return movement
 
