@@ -98,10 +98,8 @@ class Node:
             return "true" if self.value else "false"
         text = self.text()
         if _DATE.match(text):
-            self.fail(
-                f"{text!r} is a subtraction in SQL, not a date",
-                hint="write \"date '2026-01-31'\", or \"timestamp '2026-01-31 12:00:00'\"",
-            )
+            hint = "write \"date '2026-01-31'\", or \"timestamp '2026-01-31 12:00:00'\""
+            self.fail(f"{text!r} is a subtraction in SQL, not a date", hint=hint)
         return text
 
     def flag(self) -> bool:
@@ -111,9 +109,8 @@ class Node:
 
     def number(self) -> int:
         if not isinstance(self.value, str) or not re.fullmatch("0*[1-9][0-9]{0,8}", self.value):
-            self.fail(
-                f"expected an integer from 1 to 999999999, got {_shown(self.value)}", hint="write a number such as 16"
-            )
+            hint = "write a number such as 16"
+            self.fail(f"expected an integer from 1 to 999999999, got {_shown(self.value)}", hint=hint)
         return int(self.value)
 
 
@@ -276,9 +273,8 @@ def _check_origins(node: Node, renames: list[tuple[str, str]]) -> None:
     taken: dict[str, str] = {}
     for was, name in renames:
         if was in taken:
-            node.fail(
-                f"both {taken[was]!r} and {name!r} have the earlier name {was!r}", hint="remove 'was' from one of them"
-            )
+            hint = "remove 'was' from one of them"
+            node.fail(f"both {taken[was]!r} and {name!r} have the earlier name {was!r}", hint=hint)
         taken[was] = name
 
 
