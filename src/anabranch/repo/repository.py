@@ -286,7 +286,6 @@ class Repository:
         return self.branch if ref is None else str(Ref.parse(ref))
 
     def _named(self, branch: str | None) -> BranchName:
-        """Return the branch of this name, by default the bound one."""
         return self._branch if branch is None else BranchName.parse_public(branch)
 
     def _published_snapshot(self, ref: str) -> Snapshot:
@@ -1737,9 +1736,8 @@ class Repository:
         >>> len(repo.table("shop.orders", "dev"))
         5
         """
-        combiner = self._combiner(
-            BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions
-        )
+        name = BranchName.parse_public(branch)
+        combiner = self._combiner(name, strategy=strategy, resolvers=resolvers, resolutions=resolutions)
         rebase = self._rebase_of(onto, combiner)
         return self._replay(rebase, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run)
 

@@ -319,7 +319,6 @@ class Transaction(TableChanges):
             self._lease.release()
 
     def _stage(self, key: TableKey, stage: Callable[[StagedTable], Step]) -> None:
-        """Stage a change of rows now."""
         # All that is recorded, because the rows may come from a thread that reads the tables of this transaction, and
         # it must not wait for this one.
         self._write_set.stage_recorded()

@@ -107,7 +107,6 @@ def _future_times(config: RepoConfig, checked: CheckedLog, entries: list["_Timed
 
 
 def _list(checked: CheckedLog) -> _Listed:
-    """List the files of a log."""
     # Read the hint before the listing: then the entry that it copies must be in the listing.
     hint, is_used = checked.log.find_hint(), not checked.log.store.lists_sorted
     numbers, others, has_hint = set[int](), list[str](), False

@@ -68,8 +68,6 @@ def check_dataset(
 
 
 class _Check:
-    """One check of one dataset."""
-
     def __init__(self, root: Home, dataset: str, uses: Mapping[Placement, Use], files: Layout) -> None:
         self._root = root
         self._dataset = dataset

@@ -276,9 +276,8 @@ def _complete(target: RepoConfig, finished: Attempt, storage_options: Mapping[st
     if Heads(target).create(BranchName(MAIN), lambda _: creation.first_entry(record)) is None:
         hint = "choose another folder"
         raise RepositoryExistsError(f"another process has created a repository at {target.root!r}", hint=hint)
-    creation.put_mark(
-        target, creation.Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at)
-    )
+    mark = creation.Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at)
+    creation.put_mark(target, mark)
     # From here on a deep clone reads its own copies only. It is complete, so a failed release is not its error: the
     # registration stays in the source, which keeps more than it needs, and clone_list() shows it.
     if finished.kind is CloneKind.DEEP:

@@ -95,9 +95,8 @@ def _rebuild(repo_store: RepoStore) -> int | None:
 def _sync(repo_store: RepoStore, heads: Sequence[LogEntry] | None = None) -> int | None:
     """Add the missing commits of some branches, or of all. Return None if another process was faster."""
     version_ref = _open(repo_store.config, _COMMITS, _COMMITS_SCHEMA)
-    missing = _list_missing(
-        repo_store, repo_store.heads.list() if heads is None else heads, recorded=_newest_recorded(version_ref)
-    )
+    heads = repo_store.heads.list() if heads is None else heads
+    missing = _list_missing(repo_store, heads, recorded=_newest_recorded(version_ref))
     # Write the actors first, so that every commit in the table has its actor.
     done = _add_actors(repo_store.config, _actors_of(missing)) and add_rows(version_ref, _rows_of(missing))
     return len(missing) if done else None

@@ -236,7 +236,6 @@ def _find_rows(step: MergeTable, comparer: RowComparer) -> FoundRows:
 
 
 def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
-    """Stage the columns and notes of the result."""
     shape, notes = step.shape, step.notes
     last: list[str] = []
     if set(shape.dropped) == set(version_ref.schema.names):

@@ -195,7 +195,6 @@ class _TablePlanner:
         self._name_matches()
 
     def _plan(self, base: TableState | None, source: TableState | None, target: TableState | None) -> None:
-        """Decide on one table, given its state on each side that has it."""
         if source is not None and target is not None:
             self._plan_match(base, source, target)
         elif base is None:
@@ -305,7 +304,6 @@ class _TablePlanner:
         return [*found, RenameTable(key=name, target=TableState(name, self._target[name]))]
 
     def _source_key(self, table: PlannedTable) -> TableKey | None:
-        """Return the name of a table in the source."""
         if isinstance(table, AddTable | TableMatch):
             return table.source.key
         return self._source_keys.get(table.target.key)
@@ -335,7 +333,6 @@ class _TablePlanner:
 
 
 def _target_key(table: PlannedTable) -> TableKey | None:
-    """Return the name of a table in the target."""
     return None if isinstance(table, AddTable) else table.target.key
 
 

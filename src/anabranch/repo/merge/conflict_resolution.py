@@ -106,7 +106,6 @@ class TableResolution:
         return None
 
     def _find_side(self) -> str | None:
-        """Return the side that the resolver of the table itself names."""
         resolver = self._find_resolver()
         return resolver if isinstance(resolver, str) and resolver in ("source", "target") else None
 

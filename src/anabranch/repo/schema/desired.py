@@ -332,9 +332,8 @@ def _read_mapping(node: Any, numbers: Iterator[int], *, path: str, depth: int) -
         if key.value in found:
             here.fail(f"{key.value!r} is given twice", hint="keep one of them")
         # Use the line of the name: a long value may start on a later line.
-        found[key.value] = replace(
-            _read_yaml(item, numbers, path=_join(path, key.value), depth=depth + 1), line=here.line
-        )
+        inside = _read_yaml(item, numbers, path=_join(path, key.value), depth=depth + 1)
+        found[key.value] = replace(inside, line=here.line)
     return found
 
 

@@ -199,10 +199,10 @@ class Attempt:
             self.main = find_main(self.repo_store, self.expected)
         # A branch that was protected when the change began may be open again.
         known = None if self.expected.state.is_protected and self.spec.guard is None else self.expected
-        branch = self.expected.branch
+        repo_store, branch = self.repo_store, self.expected.branch
         try:
             entry = move_branch(
-                self.repo_store, branch, self.next_entry, made=self.made, known=known, attempts=_MAX_ATTEMPTS
+                repo_store, branch, self.next_entry, made=self.made, known=known, attempts=_MAX_ATTEMPTS
             )
         except BaseException:
             # The prepared manifests are temporary files, which would stay until garbage collection.
@@ -312,7 +312,6 @@ def _mark_collected(repo_store: RepoStore, made: Made) -> None:
 def _run_checks(
     repo_store: RepoStore, head: LogEntry, record: CommitRecord, full_map: TableMap | None, spec: CommitSpec
 ) -> None:
-    """Run the pre-publish checks."""
     tables = full_map or repo_store.commits.tables_of(record)
     if spec.guard is not None and head.state.checks:
         spec.guard(head.state.checks, record, tables)

@@ -147,9 +147,8 @@ def append_fragments_step(
         _check_keys(version_ref, keys, primary_key, may_exist=may_exist)
 
     def again(other: VersionRef) -> VersionRef:
-        return append_again(
-            other, fragments, before=version_ref, after=staged, unique_by=() if may_exist else primary_key
-        )
+        unique_by = () if may_exist else primary_key
+        return append_again(other, fragments, before=version_ref, after=staged, unique_by=unique_by)
 
     return Step("append", staged, again)
 

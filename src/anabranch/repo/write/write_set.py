@@ -275,9 +275,8 @@ class WriteSet:
         # After a reset or a pull the table is in a home of another branch, where this branch must not write.
         if not owns(self.head.home_branch, theirs.home):
             raise WriteConflictError(f"table '{key}' was reset by another commit at the same time", hint=hint)
-        return replayed(
-            staged_table, theirs, VersionRef(home=self._repo_store.config.home_of(theirs), version=theirs.version)
-        )
+        version_ref = VersionRef(home=self._repo_store.config.home_of(theirs), version=theirs.version)
+        return replayed(staged_table, theirs, version_ref)
 
 
 def warn_dropped(write_set: WriteSet) -> None:
