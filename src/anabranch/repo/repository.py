@@ -1877,11 +1877,12 @@ class Repository:
         from anabranch.repo.io.load import checked_request, load
 
         text = f"Load {table}" if message is None else checked_text(message)
+        request = checked_request(
+            table, mode=mode, schema=schema, primary_key=primary_key, on_bad=on_bad, on_duplicate=on_duplicate
+        )
         return load(
             partial(self.transaction, branch, message=text, metadata=metadata, kind=CommitKind.LOAD),
-            checked_request(
-                table, mode=mode, schema=schema, primary_key=primary_key, on_bad=on_bad, on_duplicate=on_duplicate
-            ),
+            request,
             source,
             file_format=format,
             csv=checked_csv(csv),
@@ -1920,20 +1921,10 @@ class Repository:
         from anabranch.repo.io.export import ExportOptions, export_table
 
         snapshot, csv = self._published_snapshot(self._ref(ref)), checked_csv(csv)
-        to = Target.parse(
-            target,
-            format=None if format is None else checked_format(format),
-            single_file=single_file,
-            storage_options=storage_options or self.storage_options,
-        )
-        options = ExportOptions(
-            columns=columns,
-            where=where,
-            limit=checked_limit(limit, "rows"),
-            overwrite=overwrite,
-            csv=csv,
-            progress=progress or ignore_progress,
-        )
+        chosen, given = None if format is None else checked_format(format), storage_options or self.storage_options
+        to = Target.parse(target, format=chosen, single_file=single_file, storage_options=given)
+        most, shown = checked_limit(limit, "rows"), progress or ignore_progress
+        options = ExportOptions(columns=columns, where=where, limit=most, overwrite=overwrite, csv=csv, progress=shown)
         return export_table(snapshot, table, to, options)
 
     # Maintain.
@@ -1984,9 +1975,8 @@ class Repository:
         from anabranch.repo.gc.storage_report import measure_storage
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-        return measure_storage(
-            self._repo_store, policy, branch=branch, tables=tables, progress=progress or ignore_progress
-        )
+        shown = progress or ignore_progress
+        return measure_storage(self._repo_store, policy, branch=branch, tables=tables, progress=shown)
 
     def doctor(
         self,

@@ -199,11 +199,9 @@ class Attempt:
             self.main = find_main(self.repo_store, self.expected)
         # A branch that was protected when the change began may be open again.
         known = None if self.expected.state.is_protected and self.spec.guard is None else self.expected
-        repo_store, branch = self.repo_store, self.expected.branch
+        branch, decide = self.expected.branch, self.next_entry
         try:
-            entry = move_branch(
-                repo_store, branch, self.next_entry, made=self.made, known=known, attempts=_MAX_ATTEMPTS
-            )
+            entry = move_branch(self.repo_store, branch, decide, made=self.made, known=known, attempts=_MAX_ATTEMPTS)
         except BaseException:
             # The prepared manifests are temporary files, which would stay until garbage collection.
             self.settlement.discard()
