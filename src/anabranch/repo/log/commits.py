@@ -216,9 +216,7 @@ class Commits:
         return tables
 
     def find_table(self, record: CommitRecord, key: TableKey) -> TableEntry | None:
-        if key in record.changes:
-            return record.changes[key]
-        return self.full_map(record.base).get(key)
+        return record.changes[key] if key in record.changes else self.full_map(record.base).get(key)
 
     def read_table(self, commit_id: str, key: TableKey) -> TableEntry | None:
         """Return one table of a commit. Nothing else of the commit is decoded."""

@@ -164,9 +164,7 @@ def _with_room(kind: pa.DataType) -> pa.DataType:
     """Return a type in which the sum of a few of the largest numbers of a type fits."""
     if pa.types.is_integer(kind):
         return pa.decimal128(_DIGITS_OF_INTEGERS, 0)
-    if pa.types.is_decimal128(kind):
-        return pa.decimal256(kind.precision, kind.scale)
-    return kind
+    return pa.decimal256(kind.precision, kind.scale) if pa.types.is_decimal128(kind) else kind
 
 
 def _concat(cells: Cells) -> pa.Array:

@@ -166,9 +166,7 @@ def _pulled_from(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> Commi
         problem = f"branch '{entry.branch}' was not made from a branch, so there is nothing to pull from"
         raise InvalidInputError(problem, hint="reset the table's branch to a commit instead")
     source = repo_store.heads.get(repo_store.heads.follow(parent) or parent.branch)
-    if source.state.follows_main(key):
-        return repo_store.heads.get(BranchName(MAIN)).head
-    return source.head
+    return repo_store.heads.get(BranchName(MAIN)).head if source.state.follows_main(key) else source.head
 
 
 def freeze_branch(repo_store: RepoStore, branch: BranchName) -> Published:
