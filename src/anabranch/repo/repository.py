@@ -286,6 +286,7 @@ class Repository:
         return self.branch if ref is None else str(Ref.parse(ref))
 
     def _named(self, branch: str | None) -> BranchName:
+        """Return the branch of this name, by default the bound one."""
         return self._branch if branch is None else BranchName.parse_public(branch)
 
     def _published_snapshot(self, ref: str) -> Snapshot:

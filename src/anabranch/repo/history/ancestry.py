@@ -368,9 +368,7 @@ class Ancestry:
             if found.home == mine.home:
                 # Main took a commit of the branch itself, by a rebase or reset, and the branch continued from there
                 # without a fork. What the home was once forked from is older.
-                from anabranch.format.compare.difference import descends_from  # not at the top: it loads Lance
-
-                if descends_from(*map(self._repo_store.config.version_ref, (mine, found))):
+                if self._is_made_from(mine, found):
                     return commit_id
                 continued.append(commit_id)
             elif (found.home, found.version) == mine.forked_from:
@@ -387,3 +385,8 @@ class Ancestry:
             found = self._entry(commit_id, key)
             if found is not None:
                 yield commit_id, found
+
+    def _is_made_from(self, later: TableEntry, earlier: TableEntry) -> bool:
+        from anabranch.format.compare.difference import descends_from  # not at the top: it loads Lance
+
+        return descends_from(*map(self._repo_store.config.version_ref, (later, earlier)))

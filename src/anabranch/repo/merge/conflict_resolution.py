@@ -106,6 +106,7 @@ class TableResolution:
         return None
 
     def _find_side(self) -> str | None:
+        """Return the side that the resolver of the table itself names."""
         resolver = self._find_resolver()
         return resolver if isinstance(resolver, str) and resolver in ("source", "target") else None
 
