@@ -73,10 +73,10 @@ def stage_new(
         dataset = free_dataset(config, key)
     try:
         version_ref = _create(config, branch, dataset, schema)
-    # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
     except (DamagedFileError, DatasetExistsError) as err:
-        exists = isinstance(err, DatasetExistsError)
-        taken_over = _take_over(config, branch, dataset, schema) if exists else None
+        # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
+        is_torn = isinstance(err, DamagedFileError)
+        taken_over = None if is_torn else _take_over(config, branch, dataset, schema)
         # Write first, then look for the notice. A collection announces the removal first and lists the folder then, so
         # that one of the two sees the other.
         if taken_over is not None and not is_being_removed(config, dataset):
