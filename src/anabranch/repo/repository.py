@@ -310,16 +310,17 @@ class Repository:
         require_kept(found, self._repo_store)
         return Snapshot.of(self._repo_store, found.record, version=found.version)
 
-    def _query(self, sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
-        """Answer a statement over a snapshot, whether others can see it or not."""
-        return self._engines.load_sql().query(self, sql, ref=snapshot.id, params=params, snapshot=snapshot)
+    def _query(
+        self, sql: str, snapshot: Snapshot, params: Parameters | None, *, ref: str | None = None
+    ) -> "pa.RecordBatchReader":
+        """Answer a statement over a snapshot, whether others can see it or not. It is the state of a ref, if given."""
+        return self._engines.load_sql().query(self, sql, ref=ref or snapshot.id, params=params, snapshot=snapshot)
 
     def _comparer(self, engine: str = "auto") -> "RowComparer":
         from anabranch.repo.history.comparer import choose_comparer
 
-        return choose_comparer(
-            engine, load_local=self._engines.load_comparer, find_large=self._engines.find_large_comparer
-        )
+        engines = self._engines
+        return choose_comparer(engine, load_local=engines.load_comparer, find_large=engines.find_large_comparer)
 
     # Read.
 
@@ -549,9 +550,8 @@ class Repository:
         if pair is None:
             pair = RefRange(before, after)
         elif after is not None:
-            raise InvalidInputError(
-                f"both the range {before!r} and the ref {after!r} are given", hint="pass a range or two refs"
-            )
+            hint = "pass a range or two refs"
+            raise InvalidInputError(f"both the range {before!r} and the ref {after!r} are given", hint=hint)
         if not pair.is_since_base:
             return self.snapshot_of(self._ref(pair.before)), self.snapshot_of(self._ref(pair.after))
         ours, theirs = (self._resolve(self._ref(side)) for side in (pair.before, pair.after))
@@ -580,9 +580,8 @@ class Repository:
         ours, theirs = (self._resolve(ref).record for ref in (source, self._ref(into)))
         found = Ancestry(self._repo_store).find_merge_bases(ours, theirs)
         if not found:
-            raise CommitNotFoundError(
-                f"'{source}' and '{self._ref(into)}' have no common ancestor", hint="compare them with `diff()`"
-            )
+            hint = "compare them with `diff()`"
+            raise CommitNotFoundError(f"'{source}' and '{self._ref(into)}' have no common ancestor", hint=hint)
         return Listing(found)
 
     def changes(self, table: str, *, since: str | None = None, until: str | None = None) -> "Iterator[CommitChanges]":
@@ -767,15 +766,11 @@ class Repository:
     ) -> "Run":
         from anabranch.repo.run import Run
 
-        def query(sql: str, snapshot: Snapshot, params: Parameters | None) -> "pa.RecordBatchReader":
-            ref = str(BranchName.of_run(run_id))
-            return self._engines.load_sql().query(self, sql, ref=ref, params=params, snapshot=snapshot)
-
         return Run(
             self._repo_store,
             run_id,
             lease=lease,
-            query=query,
+            query=partial(self._query, ref=str(BranchName.of_run(run_id))),
             on_published=self._on_published,
             load_combiner=self._combiner,
             checks=tuple(checks),
@@ -979,14 +974,12 @@ class Repository:
         True
         """
         target = BranchName.parse_public(name)
-        entry = self._repo_store.heads.get(target)
-        snapshot = self._snapshot(Resolved.of_branch(self._repo_store, entry))
+        snapshot = self._snapshot(Resolved.of_branch(self._repo_store, self._repo_store.heads.get(target)))
         named = checked_checks(checks)
         for label, check in named:
             if not isinstance(check, str):
-                raise InvalidInputError(
-                    f"the check {label!r} is not SQL, and functions cannot be stored", hint="write it as SQL"
-                )
+                hint = "write it as SQL"
+                raise InvalidInputError(f"the check {label!r} is not SQL, and functions cannot be stored", hint=hint)
             self._query(check, snapshot, None).close()  # refuses a statement that cannot run on these tables
         return self._protect(target, protect=True, checks=recorded_checks(named))
 
@@ -1091,11 +1084,7 @@ class Repository:
         >>> len(repo["shop.orders"])
         3
         """
-        target = self._named(branch)
-        seen = self._seen.get(target) if expected_version is None else expected_version
-        entry, movement = reset_and_undo.undo_last(self._repo_store, target, seen=seen)
-        self._on_moved(entry)
-        return movement
+        return self._put_back(reset_and_undo.undo_last, self._named(branch), expected_version)
 
     def redo(self, branch: str | None = None, *, expected_version: int | None = None) -> Movement:
         """Redo the movement that the last `undo` undid, and return that movement.
@@ -1110,9 +1099,13 @@ class Repository:
         >>> repo.redo().message, len(repo["shop.orders"])
         ('More tea', 4)
         """
-        target = self._named(branch)
-        seen = self._seen.get(target) if expected_version is None else expected_version
-        entry, movement = reset_and_undo.redo_last(self._repo_store, target, seen=seen)
+        return self._put_back(reset_and_undo.redo_last, self._named(branch), expected_version)
+
+    def _put_back(
+        self, step: Callable[..., tuple[LogEntry, Movement]], branch: BranchName, expected: int | None
+    ) -> Movement:
+        seen = self._seen.get(branch) if expected is None else expected
+        entry, movement = step(self._repo_store, branch, seen=seen)
         self._on_moved(entry)
         return movement
 
@@ -1178,9 +1171,7 @@ class Repository:
         """
         from anabranch.repo.transaction import transact
 
-        def begin() -> "Transaction":
-            return self.transaction(branch, message=message, metadata=metadata)
-
+        begin = partial(self.transaction, branch, message=message, metadata=metadata)
         return transact(self._config, begin, function, retries=retries)[0]
 
     def append(
@@ -1447,10 +1438,7 @@ class Repository:
 
         state = read_desired(desired, storage_options=self._config.storage_options)
         text = "Apply a schema" if message is None else message
-
-        def begin() -> "Transaction":
-            return self.transaction(branch, message=text, metadata=metadata, kind=CommitKind.SCHEMA_APPLY)
-
+        begin = partial(self.transaction, branch, message=text, metadata=metadata, kind=CommitKind.SCHEMA_APPLY)
         return apply_schema(self._repo_store, begin, state, allow_destructive=allow_destructive, dry_run=dry_run)
 
     def _rewriter(self, engine: str) -> "Rewriter | None":
@@ -1643,10 +1631,8 @@ class Repository:
         if source.is_head and source.branch is not None:
             return KeptDecisions(config=self._config, source=source.branch, into=self._named(into))
         if require is not None:
-            raise InvalidInputError(
-                f"decisions are kept for merges of a branch, and {require!r} is not one",
-                hint="pass the name of a branch",
-            )
+            hint = "pass the name of a branch"
+            raise InvalidInputError(f"decisions are kept for merges of a branch, and {require!r} is not one", hint=hint)
         return None
 
     @contextmanager
@@ -1751,9 +1737,8 @@ class Repository:
         >>> len(repo.table("shop.orders", "dev"))
         5
         """
-        combiner = self._combiner(
-            BranchName.parse_public(branch), strategy=strategy, resolvers=resolvers, resolutions=resolutions
-        )
+        name = BranchName.parse_public(branch)
+        combiner = self._combiner(name, strategy=strategy, resolvers=resolvers, resolutions=resolutions)
         rebase = self._rebase_of(onto, combiner)
         return self._replay(rebase, metadata=metadata, checks=checks, expected_head=expected_head, dry_run=dry_run)
 
@@ -1770,9 +1755,17 @@ class Repository:
         """Return the request to apply or to revert commits. A range is reverted from its newest commit on."""
         from anabranch.repo.merge.cherry_pick_and_rebase import Pick
 
-        commits = self._commits_of(commit, message, newest_first=kind is CommitKind.REVERT)
-        text = None if message is None else checked_text(message)
-        return Pick(kind=kind, commits=commits, combiner=combiner, message=text)
+        is_revert = kind is CommitKind.REVERT
+        named = [commit] if isinstance(commit, str) else list(commit)
+        found = [record for text in named for record in self._commits_named(text, newest_first=is_revert)]
+        if not found:
+            hint = "pass a commit, a range such as 'main..dev', or a list"
+            raise InvalidInputError("no commits are given", hint=hint)
+        if message is not None and len(found) > 1:
+            problem = f"one message is given for {len(found)} commits"
+            raise InvalidInputError(problem, hint="leave it out: each has the message of its commit")
+        given = None if message is None else checked_text(message)
+        return Pick(kind=kind, commits=tuple(found), combiner=combiner, message=given)
 
     def _replay(
         self,
@@ -1799,23 +1792,6 @@ class Repository:
             self._on_moved(entry)
         return ReplayResult(commits=commits)
 
-    def _commits_of(
-        self, commit: str | Sequence[str], message: str | None, *, newest_first: bool
-    ) -> tuple[CommitRecord, ...]:
-        """Return the commits that are named one by one, and by ranges."""
-        named = [commit] if isinstance(commit, str) else list(commit)
-        found = [record for text in named for record in self._commits_named(text, newest_first=newest_first)]
-        if not found:
-            raise InvalidInputError(
-                "no commits are given", hint="pass a commit, a range such as 'main..dev', or a list"
-            )
-        if message is not None and len(found) > 1:
-            raise InvalidInputError(
-                f"one message is given for {len(found)} commits",
-                hint="leave it out: each has the message of its commit",
-            )
-        return tuple(found)
-
     def _commits_named(self, text: str, *, newest_first: bool) -> list[CommitRecord]:
         from anabranch.repo.merge.replay import iter_own_commits
 
@@ -1828,9 +1804,8 @@ class Repository:
         own = iter_own_commits(self._repo_store, Ancestry(self._repo_store), newer, older)
         found = [record for record in own if record.commit.tables]  # others change nothing
         if not found:
-            raise InvalidInputError(
-                f"the range {text!r} has no commits that changed tables", hint="write the older ref first"
-            )
+            hint = "write the older ref first"
+            raise InvalidInputError(f"the range {text!r} has no commits that changed tables", hint=hint)
         return found if newest_first else found[::-1]
 
     @contextmanager
@@ -1903,11 +1878,12 @@ class Repository:
         from anabranch.repo.io.load import checked_request, load
 
         text = f"Load {table}" if message is None else checked_text(message)
+        request = checked_request(
+            table, mode=mode, schema=schema, primary_key=primary_key, on_bad=on_bad, on_duplicate=on_duplicate
+        )
         return load(
             partial(self.transaction, branch, message=text, metadata=metadata, kind=CommitKind.LOAD),
-            checked_request(
-                table, mode=mode, schema=schema, primary_key=primary_key, on_bad=on_bad, on_duplicate=on_duplicate
-            ),
+            request,
             source,
             file_format=format,
             csv=checked_csv(csv),
@@ -1946,20 +1922,10 @@ class Repository:
         from anabranch.repo.io.export import ExportOptions, export_table
 
         snapshot, csv = self._published_snapshot(self._ref(ref)), checked_csv(csv)
-        to = Target.parse(
-            target,
-            format=None if format is None else checked_format(format),
-            single_file=single_file,
-            storage_options=storage_options or self.storage_options,
-        )
-        options = ExportOptions(
-            columns=columns,
-            where=where,
-            limit=checked_limit(limit, "rows"),
-            overwrite=overwrite,
-            csv=csv,
-            progress=progress or ignore_progress,
-        )
+        chosen, given = None if format is None else checked_format(format), storage_options or self.storage_options
+        to = Target.parse(target, format=chosen, single_file=single_file, storage_options=given)
+        most, shown = checked_limit(limit, "rows"), progress or ignore_progress
+        options = ExportOptions(columns=columns, where=where, limit=most, overwrite=overwrite, csv=csv, progress=shown)
         return export_table(snapshot, table, to, options)
 
     # Maintain.
@@ -1985,10 +1951,8 @@ class Repository:
         from anabranch.repo.gc.collection import checked_policy, collect_garbage
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-
-        def collect() -> "GcReport":
-            return collect_garbage(self._repo_store, policy, dry_run=dry_run, progress=progress or ignore_progress)
-
+        shown = progress or ignore_progress
+        collect = partial(collect_garbage, self._repo_store, policy, dry_run=dry_run, progress=shown)
         return collect() if dry_run else freeing_space(self._config, collect)
 
     def storage_report(
@@ -2012,9 +1976,8 @@ class Repository:
         from anabranch.repo.gc.storage_report import measure_storage
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-        return measure_storage(
-            self._repo_store, policy, branch=branch, tables=tables, progress=progress or ignore_progress
-        )
+        shown = progress or ignore_progress
+        return measure_storage(self._repo_store, policy, branch=branch, tables=tables, progress=shown)
 
     def doctor(
         self,

@@ -285,21 +285,18 @@ class Snapshot(Mapping[str, Table]):
         return self._record.main_id
 
     def __getitem__(self, key: str) -> Table:
-        parsed = self._parse(key)
-        entry = self._tables.get(parsed)
-        if entry is None:
-            raise unknown_table(key, f"in commit {self.id}", self)
-        return Table(self._repo_store.config, parsed, entry, commit_id=self.id)
-
-    def _parse(self, key: str) -> TableKey:
-        """Parse a key. If it lacks the bucket, the error names the tables of that name."""
         try:
-            return TableKey.parse(key)
+            parsed = TableKey.parse(key)
         except InvalidNameError as err:
+            # If the key lacks the bucket, the error names the tables of that name.
             named = [str(known) for known in sorted(self._tables) if known.table == key]
             if not named:
                 raise
             raise InvalidNameError(err.problem, hint=f"did you mean {' or '.join(map(repr, named[:3]))}?") from None
+        entry = self._tables.get(parsed)
+        if entry is None:
+            raise unknown_table(key, f"in commit {self.id}", self)
+        return Table(self._repo_store.config, parsed, entry, commit_id=self.id)
 
     def __contains__(self, key: Any) -> bool:
         try:
@@ -333,6 +330,5 @@ def _restore(config: RepoConfig, record: CommitRecord, version: int, tables: Tab
 
 def _require_installed(library: str) -> None:
     if find_spec(library) is None:
-        raise MissingDependencyError(
-            f"{library} is not installed", hint=f"run 'pip install {library}', or read the rows with `to_arrow()`"
-        )
+        hint = f"run 'pip install {library}', or read the rows with `to_arrow()`"
+        raise MissingDependencyError(f"{library} is not installed", hint=hint)

@@ -189,10 +189,8 @@ class Transaction(TableChanges):
         require_expressions(assignments)
         for name in assignments:
             if name in staged_table.primary_key:
-                raise InvalidInputError(
-                    f"column {name!r} is part of the primary key of '{table}'",
-                    hint="delete the rows and append new ones",
-                )
+                hint = "delete the rows and append new ones"
+                raise InvalidInputError(f"column {name!r} is part of the primary key of '{table}'", hint=hint)
         changed = staging.update(staged_table.version_ref, assignments, where=where)
         self._apply(staged_table, Step("update", changed.version_ref))
         return changed.updated
@@ -321,7 +319,6 @@ class Transaction(TableChanges):
             self._lease.release()
 
     def _stage(self, key: TableKey, stage: Callable[[StagedTable], Step]) -> None:
-        """Stage a change of rows now."""
         # All that is recorded, because the rows may come from a thread that reads the tables of this transaction, and
         # it must not wait for this one.
         self._write_set.stage_recorded()
@@ -339,9 +336,8 @@ class Transaction(TableChanges):
 
 
 def _ended_error() -> InvalidInputError:
-    return InvalidInputError(
-        "this transaction has ended: it was committed or rolled back", hint="begin another transaction"
-    )
+    hint = "begin another transaction"
+    return InvalidInputError("this transaction has ended: it was committed or rolled back", hint=hint)
 
 
 def transact(
@@ -357,9 +353,8 @@ def transact(
     if left < 0:
         raise InvalidInputError(f"the number of retries {left} is negative", hint=hint)
     if not callable(change):
-        raise InvalidInputError(
-            f"{change!r} is not a function", hint="pass a function that takes the transaction, such as a lambda"
-        )
+        problem = f"{change!r} is not a function"
+        raise InvalidInputError(problem, hint="pass a function that takes the transaction, such as a lambda")
     losses = 0
     while True:
         started = config.clock()

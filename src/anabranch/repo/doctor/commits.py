@@ -11,13 +11,13 @@ from functools import partial
 
 from anabranch.errors import AnabranchError, CorruptError, NotFoundError, ObjectNotFoundError, UnsupportedFormatError
 from anabranch.format.doctor.findings_and_repairs import Case, FindingKind
-from anabranch.ids import MAIN, BranchName, TableKey
-from anabranch.repo.doctor.inventory import BrokenCommit, CheckedLog, CommitFacts, Inventory
+from anabranch.ids import BranchName, TableKey
+from anabranch.repo.doctor.inventory import BrokenCommit, CheckedLog, CommitFacts, Inventory, find_readable
 from anabranch.repo.log import codec
 from anabranch.repo.log.collected import find_record
 from anabranch.repo.log.commits import commit_path
 from anabranch.repo.log.entries import BranchEvent, CommitKind, CommitRecord, GraphCommit, LogEntry, TableMap
-from anabranch.repo.log.repo_store import RepoStore, View
+from anabranch.repo.log.repo_store import RepoStore
 from anabranch.storage import documents, in_parallel
 from anabranch.storage.documents import is_sealed
 
@@ -195,13 +195,11 @@ def rebuild_newest(repo_store: RepoStore, checked: CheckedLog, number: int, publ
     # The branch keeps the state of the entry before. With two candidates, a guess could change what it shows.
     if before is None or len(published) != 1:
         return None
-    try:
-        record = repo_store.commits.get(*published)
-    except AnabranchError:
+    record = find_readable(repo_store, *published)
+    if record is None or (record.commit.branch, record.commit.manifest_version) != (str(checked.branch), number):
         return None
-    is_own = (record.commit.branch, record.commit.manifest_version) == (str(checked.branch), number)
     # Only the object of a commit records that it was collected, never a log entry.
-    return _entry_after(before, replace(record, collected_at=None)) if is_own else None
+    return _entry_after(before, replace(record, collected_at=None))
 
 
 def _entry_after(before: LogEntry, record: CommitRecord | None) -> bytes | None:
@@ -231,10 +229,7 @@ def _made_as(repo_store: RepoStore, after: LogEntry, number: int) -> CommitRecor
     """Return the commit that a lost entry published: the head of the next entry, or its parent."""
     here = (str(after.branch), number)
     for commit_id in (after.head.commit.graph_commit_id, after.head.commit.parent_commit_id):
-        try:
-            record = None if commit_id is None else repo_store.commits.get(commit_id)
-        except AnabranchError:
-            continue
+        record = None if commit_id is None else find_readable(repo_store, commit_id)
         # A commit records the branch and the number of the entry that published it, so a wrong one cannot be taken.
         if record is not None and (record.commit.branch, record.commit.manifest_version) == here:
             return record
@@ -263,12 +258,10 @@ def _find_users(inventory: Inventory) -> tuple[Mapping[str, list[str]], Mapping[
     commits, refs = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for commit_id, facts in sorted(inventory.commits.items()):
         commits[facts.base].append(commit_id)
-    main = inventory.heads.get(MAIN)
     for head in inventory.heads.values():
         if not head.state.is_deleted:
             # A live branch shows what is on top of the full map of main.
-            shown = View.of(head, None if main is None else main.head).record.base
-            refs[shown].append(head.branch.label)
+            refs[inventory.shown(head).base].append(head.branch.label)
     for name, tag in inventory.tags.items():
         known = inventory.commits.get(tag.commit_id)
         # A commit cannot be read without the base that has its full map.

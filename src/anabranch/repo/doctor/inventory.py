@@ -210,6 +210,11 @@ class Inventory:
         """The commits that were read."""
         return {*self.commits, *self.broken}
 
+    def shown(self, head: LogEntry) -> CommitRecord:
+        """Return what a branch shows: a live one on top of main, if that can be read."""
+        main = self.heads.get(MAIN)
+        return View.of(head, None if main is None else main.head).record
+
     def add_entry(self, entry: Entry, *, is_newest: bool) -> None:
         """Add an entry and the commits that it names."""
         if isinstance(entry, TagInfo) and is_newest and not entry.is_deleted:
@@ -218,12 +223,9 @@ class Inventory:
         if not isinstance(entry, LogEntry):
             return
         head, state = entry.head, entry.state
-        named = [
-            head.commit.graph_commit_id,
-            head.base,
-            head.main_id,
-            None if state.parent is None else state.parent.commit,
-        ]
+        named = [head.commit.graph_commit_id, head.base, head.main_id]
+        if state.parent is not None:
+            named.append(state.parent.commit)
         if state.run is not None:
             named += [*state.run.started_on, state.run.commit_id]
         with self._lock:
@@ -246,8 +248,7 @@ class Inventory:
             self.named.update(filter(None, named))
             if record.collected_at is None:
                 self._add_tables(record.changes.items())
-                hidden = self._hidden.setdefault(record.base, set(record.changes))
-                hidden.intersection_update(record.changes)
+                self._hidden.setdefault(record.base, set(record.changes)).intersection_update(record.changes)
 
     def add_full_maps(self, full_map_of: Callable[[str], TableMap]) -> None:
         """Add the tables of each base that at least one commit on it has unchanged."""
@@ -360,11 +361,10 @@ def _find_commits(
     """Return the commits that have each damaged table state, without collected commits."""
 
     def find_damaged(commit_id: str) -> frozenset[Placement]:
-        try:
-            record = repo_store.commits.get(commit_id)
-        except AnabranchError:
-            return frozenset()  # the damaged commit is a finding of its own
-        return _placements(repo_store, record, keys) & damaged if record.collected_at is None else frozenset()
+        record = find_readable(repo_store, commit_id)
+        if record is None or record.collected_at is not None:
+            return frozenset()
+        return _placements(repo_store, record, keys) & damaged
 
     return _by_placement(zip(commit_ids, in_parallel(find_damaged, commit_ids), strict=True))
 
@@ -384,13 +384,17 @@ def _placements(repo_store: RepoStore, record: CommitRecord, keys: frozenset[Tab
 
 def _iter_refs(repo_store: RepoStore, inventory: Inventory) -> Iterator[tuple[str, CommitRecord]]:
     """Yield the name and the current commit of every branch, run and tag."""
-    main = inventory.heads.get(MAIN)
     for head in inventory.heads.values():
-        if head.state.is_deleted or (head.branch.is_internal and head.branch.run_id is None):
-            continue
-        yield head.branch.label, View.of(head, None if main is None else main.head).record
+        if not head.state.is_deleted and (head.branch.run_id is not None or not head.branch.is_internal):
+            yield head.branch.label, inventory.shown(head)
     for tag in inventory.tags.values():
-        try:
-            yield tag.name, repo_store.commits.get(tag.commit_id)
-        except AnabranchError:
-            continue  # the damaged commit is a finding of its own
+        if (record := find_readable(repo_store, tag.commit_id)) is not None:
+            yield tag.name, record
+
+
+def find_readable(repo_store: RepoStore, commit_id: str) -> CommitRecord | None:
+    """Return a commit, or None if it cannot be read: a damaged commit is a finding of its own."""
+    try:
+        return repo_store.commits.get(commit_id)
+    except AnabranchError:
+        return None

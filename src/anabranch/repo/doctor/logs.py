@@ -107,7 +107,6 @@ def _future_times(config: RepoConfig, checked: CheckedLog, entries: list["_Timed
 
 
 def _list(checked: CheckedLog) -> _Listed:
-    """List the files of a log."""
     # Read the hint before the listing: then the entry that it copies must be in the listing.
     hint, is_used = checked.log.find_hint(), not checked.log.store.lists_sorted
     numbers, others, has_hint = set[int](), list[str](), False
@@ -257,8 +256,7 @@ def diagnose_branches(repo_store: RepoStore, inventory: Inventory, stored: Store
             refs=(MAIN,),
         )
         cases.append(missing)
-    heads = inventory.heads.items()
-    live = {name for name, head in heads if head.state.is_live and not head.state.is_deleted}
+    live = {name for name, head in inventory.heads.items() if head.state.is_live and not head.state.is_deleted}
     return [replace(case, refs=tuple(sorted({*case.refs, *live}))) if MAIN in case.refs else case for case in cases]
 
 

@@ -77,8 +77,6 @@ def check_repository(
 
 
 class _Scan:
-    """One scan of the repository."""
-
     def __init__(self, config: RepoConfig, tables: frozenset[TableKey] | None, steps: Steps, *, rows: bool) -> None:
         self._repo_store = RepoStore.of(config)
         self._config = config

@@ -68,8 +68,6 @@ def check_dataset(
 
 
 class _Check:
-    """One check of one dataset."""
-
     def __init__(self, root: Home, dataset: str, uses: Mapping[Placement, Use], files: Layout) -> None:
         self._root = root
         self._dataset = dataset
@@ -331,8 +329,7 @@ def _iter_written(
     if str(head.branch) != MAIN:
         # If its first entry is damaged, that is a finding of its own.
         with suppress(AnabranchError):
-            first = repo_store.heads.get_numbered(head.branch, head.state.created_as)
-            at_creation = commits.tables_of(first.head)
+            at_creation = commits.tables_of(repo_store.heads.get_numbered(head.branch, head.state.created_as).head)
     homes = Counter((entry.dataset, entry.home) for entry in tables.values())
     for key, entry in sorted(tables.items()):
         home = (entry.dataset, entry.home)

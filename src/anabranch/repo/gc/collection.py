@@ -92,8 +92,7 @@ def _fail_expired_runs(repo_store: RepoStore, *, horizon: datetime, dry_run: boo
         run_id = entry.branch.run_id
         if entry.state.is_deleted or run_id is None or run_id in list_alive(run_state(entry).target):
             continue
-        log = repo_store.config.branch_log(entry.branch)
-        written = repo_store.config.store.find_info(log.path(entry.number))
+        written = repo_store.config.store.find_info(repo_store.config.branch_log(entry.branch).path(entry.number))
         # The grace period counts for runs, too: a run whose lease has expired can still continue and be published.
         if written is None or written.modified >= horizon:
             continue
@@ -122,10 +121,8 @@ def checked_policy(
         of="commits",
     )
     if policy.grace < shortest:
-        raise InvalidInputError(
-            f"a grace period of {grace} is shorter than a lease lasts, so files of active work could be deleted",
-            hint=f"pass a grace period of at least {shortest}",
-        )
+        problem = f"a grace period of {grace} is shorter than a lease lasts, so files of active work could be deleted"
+        raise InvalidInputError(problem, hint=f"pass a grace period of at least {shortest}")
     return policy
 
 

@@ -160,10 +160,8 @@ class RepositoryStorage:
             if each.name == name:
                 return each
         names = ", ".join(each.name for each in self.holders[:_LISTED])
-        raise NotFoundError(
-            f"the storage report has no holder {name!r}",
-            hint=f"pass one of: {names}" if names else "measure the whole repository",
-        )
+        hint = f"pass one of: {names}" if names else "measure the whole repository"
+        raise NotFoundError(f"the storage report has no holder {name!r}", hint=hint)
 
     def tables_of(self, name: str) -> list[TableStorage]:
         """List what one holder needs of each table."""
@@ -279,8 +277,7 @@ def _choose(branch: str | None, tables: frozenset[str] | None, needs: Mapping[st
     """Return the datasets of a part. Raise TableNotFoundError if a requested table is in no retained commit."""
     known = {table for versions in needs.values() for need in versions.values() for table in need.tables}
     for key in sorted((tables or frozenset()) - known):
-        hint = "list the tables of a branch to see which exist"
-        raise unknown_table(key, "in any retained commit", known, hint)
+        raise unknown_table(key, "in any retained commit", known, "list the tables of a branch to see which exist")
     is_chosen = partial(_is_of_part, branch, tables)
     return sorted(dataset for dataset, versions in needs.items() if any(map(is_chosen, versions.values())))
 

@@ -62,15 +62,12 @@ def blame_table(
     elif selection.cells:
         columns = table.schema.names
     if not table.primary_key:
-        raise InvalidInputError(
-            f"table '{table.key}' has no primary key, so its rows cannot be followed", hint="set a primary key"
-        )
+        hint = "set a primary key"
+        raise InvalidInputError(f"table '{table.key}' has no primary key, so its rows cannot be followed", hint=hint)
     taken = sorted(set(table.primary_key) & {"column", *(name for name, _, _ in _COMMIT_FIELDS)})
     if taken:
-        raise InvalidInputError(
-            f"the key column {taken[0]!r} of '{table.key}' has the name of a column of the result",
-            hint="rename the column",
-        )
+        problem = f"the key column {taken[0]!r} of '{table.key}' has the name of a column of the result"
+        raise InvalidInputError(problem, hint="rename the column")
     keys = table.to_arrow(columns=list(table.primary_key), where=selection.where, limit=limit)
     blame = _Blame(repo_store, TableKey.parse(table.key), keys, columns, comparer)
     blame.resolve(record, {name: name for name in table.schema.names}, blame.pending())
@@ -109,8 +106,7 @@ class _Blame:
         changes = iter_table_changes(self._repo_store, record, self._key)
         ids = [record.commit.graph_commit_id]
         with collected_errors(self._repo_store.config, lambda: ids):
-            compared = iter_in_parallel(self._compare, _until_created(changes), at_a_time=_COMMITS_AT_A_TIME)
-            for changed in compared:
+            for changed in iter_in_parallel(self._compare, _until_created(changes), at_a_time=_COMMITS_AT_A_TIME):
                 # Newer commits are asked first, and a cell keeps the first commit that is found.
                 left = wanted & self.pending()
                 if not left.any():
@@ -174,8 +170,7 @@ class _Blame:
         config = self._repo_store.config
         before, after = (Table(config, self._key, entry) for entry in (change.before, change.after))
         diff = TableDiff(str(self._key), before=before, after=after, load_comparer=lambda: self._comparer)
-        pairs = pair_columns(diff)
-        older_names = tuple((pair.newer, pair.older) for pair in pairs if pair.newer and pair.older)
+        older_names = tuple((pair.newer, pair.older) for pair in pair_columns(diff) if pair.newer and pair.older)
         return _Changed(change=change, rows=_read_changed(diff), older_names=older_names)
 
     def to_arrow(self) -> pa.Table:

@@ -99,9 +99,8 @@ class TableFeed:
         is_named = any(str(self.key) in commit.tables for commit in commits)
         if before is None and after is None and not is_named:
             where = f"up to '{until}'" if since is None else f"from '{since}' to '{until}'"
-            raise TableNotFoundError(
-                f"there is no table '{self.key}' {where}", hint="list the commits to see the tables that they changed"
-            )
+            hint = "list the commits to see the tables that they changed"
+            raise TableNotFoundError(f"there is no table '{self.key}' {where}", hint=hint)
         steps = map(self.compare, self._iter_states(before, commits))
         return (self._with_names(step) for step in steps if not step.diff.is_empty)
 
@@ -153,9 +152,8 @@ class TableFeed:
     def _not_before(self, first: CommitRecord, last: CommitRecord, *, since: str, until: str) -> AnabranchError:
         common = self._newest_common(first, last)
         if common.graph_commit_id == last.commit.graph_commit_id:
-            return InvalidInputError(
-                f"'{since}' comes after '{until}'", hint="pass the older ref as `since` and the newer one as `until`"
-            )
+            hint = "pass the older ref as `since` and the newer one as `until`"
+            return InvalidInputError(f"'{since}' comes after '{until}'", hint=hint)
         commit_id = first.commit.graph_commit_id
         shown = "" if since == commit_id else f" ('{since}')"
         return NotInHistoryError(

@@ -54,8 +54,7 @@ def lay_out_lanes(nodes: "Iterable[GraphCommit]", *, start: int = 0) -> list[Lan
         if number < start - 1:
             lanes.leave(node, lane)
         else:
-            passing = lanes.list_passing()
-            steps.append(_Step(node.id, lane, (*passing, *lanes.leave(node, lane))))
+            steps.append(_Step(node.id, lane, (*lanes.list_passing(), *lanes.leave(node, lane))))
     if not steps:
         return []
     lines = [upper.lines_to(lower) for upper, lower in pairwise(steps)]

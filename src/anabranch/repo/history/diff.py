@@ -158,11 +158,17 @@ class TableDiff:
 
     @cached_property
     def _difference(self) -> "Difference":
-        from anabranch.format.compare.difference import compare_versions
+        from anabranch.format.compare.difference import ColumnPair, Difference, compare_versions
+        from anabranch.format.compare.parts import all_parts
 
         if self.before is not None and self.after is not None:
             return compare_versions(self.before.version_ref, self.after.version_ref)
-        return _all_of(self.before, self.after)
+        # All rows of a table that only one side has.
+        older, newer = (() if table is None else all_parts(table.version_ref) for table in (self.before, self.after))
+        removed, added = ([] if table is None else table.schema.names for table in (self.before, self.after))
+        columns = [ColumnPair(older=name, newer=None) for name in removed]
+        columns += [ColumnPair(older=None, newer=name) for name in added]
+        return Difference(columns=tuple(columns), older=older, newer=newer)
 
     @cached_property
     def _numbers(self) -> tuple[int, int]:
@@ -328,18 +334,6 @@ def _side(table: Table | None, parts: "Sequence[Part]", *, with_row_ids: bool) -
     if table is None:
         return None
     return RowSide(version_ref=table.version_ref, parts=tuple(parts), with_row_ids=with_row_ids)
-
-
-def _all_of(before: Table | None, after: Table | None) -> "Difference":
-    """Return all rows of a table that only one side has as the difference."""
-    from anabranch.format.compare.difference import ColumnPair, Difference
-    from anabranch.format.compare.parts import all_parts
-
-    older, newer = (() if table is None else all_parts(table.version_ref) for table in (before, after))
-    removed, added = ([] if table is None else table.schema.names for table in (before, after))
-    columns = [ColumnPair(older=name, newer=None) for name in removed]
-    columns += [ColumnPair(older=None, newer=name) for name in added]
-    return Difference(columns=tuple(columns), older=older, newer=newer)
 
 
 def _iter_column_changes(before: Table, after: Table, pairs: "Sequence[ColumnPair]") -> Iterator[SchemaChange]:

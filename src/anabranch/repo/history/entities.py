@@ -83,10 +83,8 @@ def _iter_entity_changes(
 
 
 def _never_existed(record: CommitRecord, key: TableKey) -> TableNotFoundError:
-    return TableNotFoundError(
-        f"there was no table '{key}' up to the commit {record.commit.graph_commit_id}",
-        hint="list the commits to see the tables that they changed",
-    )
+    hint = "list the commits to see the tables that they changed"
+    return TableNotFoundError(f"there was no table '{key}' up to the commit {record.commit.graph_commit_id}", hint=hint)
 
 
 def _iter_changes_of(
@@ -267,16 +265,12 @@ def _key_values(key: TableKey, entry: TableEntry, entity: Any) -> dict[str, Any]
     """Return the value of each key column. A key of several columns is a tuple in their order."""
     names = entry.primary_key
     if not names:
-        raise InvalidInputError(
-            f"table '{key}' has no primary key, so a single row cannot be identified",
-            hint="read the table with a filter, or set a primary key",
-        )
+        hint = "read the table with a filter, or set a primary key"
+        raise InvalidInputError(f"table '{key}' has no primary key, so a single row cannot be identified", hint=hint)
     values = entity if isinstance(entity, tuple) else (entity,)
     if len(values) != len(names):
-        raise InvalidInputError(
-            f"{entity!r} has {len(values)} values, but the key of table '{key}' is ({', '.join(names)})",
-            hint="pass a tuple with one value for each key column, in this order",
-        )
+        problem = f"{entity!r} has {len(values)} values, but the key of table '{key}' is ({', '.join(names)})"
+        raise InvalidInputError(problem, hint="pass a tuple with one value for each key column, in this order")
     return dict(zip(names, values, strict=True))
 
 

@@ -65,10 +65,22 @@ class _Tracer:
 
     def visit(self, key: TableKey, record: CommitRecord) -> str:
         """Return the node of a table that was read at a commit, and queue the table for tracing."""
-        entry = self._repo_store.commits.find_table(record, key)
+        entry, commit = self._repo_store.commits.find_table(record, key), record.commit
         if entry is not None:
             self._pending.append((key, record, (key, entry.state)))
-        return self._table_node(key, record.commit, entry)
+        seen = LineageNode(
+            id=_table_id(key),
+            kind=NodeKind.TABLE,
+            name=str(key),
+            table=str(key),
+            commit_id=commit.graph_commit_id,
+            created_at=commit.created_at,
+            rows=None if entry is None else entry.rows,
+        )
+        known = self.nodes.setdefault(seen.id, seen)
+        if (known.rows is not None, known.created_at) < (seen.rows is not None, seen.created_at):
+            self.nodes[seen.id] = seen
+        return seen.id
 
     def trace_all(self) -> None:
         """Trace all queued tables, and those found on the way."""
@@ -201,22 +213,6 @@ class _Tracer:
             newest = known
         self.nodes[node_id] = replace(newest, commits=1 if known is None else known.commits + 1)
         self._join(node_id, _table_id(key), EdgeKind.MADE)
-        return node_id
-
-    def _table_node(self, key: TableKey, commit: GraphCommit, entry: TableEntry | None) -> str:
-        node_id = _table_id(key)
-        seen = LineageNode(
-            id=node_id,
-            kind=NodeKind.TABLE,
-            name=str(key),
-            table=str(key),
-            commit_id=commit.graph_commit_id,
-            created_at=commit.created_at,
-            rows=None if entry is None else entry.rows,
-        )
-        known = self.nodes.setdefault(node_id, seen)
-        if (known.rows is not None, known.created_at) < (seen.rows is not None, seen.created_at):
-            self.nodes[node_id] = seen
         return node_id
 
     def _join(self, source: str, target: str, kind: EdgeKind) -> None:

@@ -225,8 +225,7 @@ class MatchedRows:
         self._is_probed = has_keys_only and has_same_columns
         self._has_same_schema = self._is_probed and _have_same_schema(merge)
         of_base, _, of_target, target = keys or [[]] * 4
-        columns = [of_base if has_keys_only else None, None, of_target, target]
-        self._read(merge, keys, columns)
+        self._read(merge, keys, [of_base if has_keys_only else None, None, of_target, target])
         self._ranks = order_of(self._n.key(keys[1]) if keys and self._n.names else [self._n.row_ids])
         self._is_contested = (self._p_rows >= 0) | (self._q_rows >= 0)
         self._compare()

@@ -1,6 +1,6 @@
 """Rows of one side of a comparison in memory. Keys are read first, values only as far as they are needed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -245,8 +245,7 @@ def encode_keys(sides: Sequence[HeldRows], keys: Sequence[Sequence[str]]) -> lis
     """Return the codes of the keys of each side. A side that does not exist has no rows."""
     empty = next(side.key(names) for side, names in zip(sides, keys, strict=True) if side.names)
     empty = [column.slice(0, 0) for column in empty]
-    columns = [side.key(names) if side.names else empty for side, names in zip(sides, keys, strict=True)]
-    return encode(columns)
+    return encode([side.key(names) if side.names else empty for side, names in zip(sides, keys, strict=True)])
 
 
 def find_changed(
@@ -306,22 +305,15 @@ class _ComparedRows:
     def compare_like_first(self, rows: Positions) -> Positions:
         """Compare the columns in which the first row differs. Return the rows that do not differ in them."""
         first, rest = rows[:1], rows[1:]
-        for numbers in _iter_pieces(range(len(self.pairs))):
-            self.compare(first, numbers)
-            if self.changed[first].any():
-                break
+        numbers, start, size = range(len(self.pairs)), 0, _FIRST_COLUMNS
+        while start < len(numbers) and not self.changed[first].any():
+            self.compare(first, numbers[start : start + size])
+            start, size = start + size, size * 2
         found = np.flatnonzero(self.changed[first].any(axis=0)).tolist()
         if not found:
             return rest
         self.compare(rest, found)
         return rest[~self.changed[rest].any(axis=1)]
-
-
-def _iter_pieces(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    start, size = 0, _FIRST_COLUMNS
-    while start < len(numbers):
-        yield numbers[start : start + size]
-        start, size = start + size, size * 2
 
 
 def values_differ(one: pa.Array | None, other: pa.Array | None, rows: int) -> Mask:

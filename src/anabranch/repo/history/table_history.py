@@ -231,8 +231,8 @@ def _read_step(repo_store: RepoStore, commit: GraphCommit, key: TableKey) -> _St
     if record.main_id is not None:
         # The table right before the commit, as the view of the live branch had it then.
         entry = repo_store.heads.get_numbered(BranchName(commit.branch), commit.manifest_version - 1)
-        view = View.of(entry, View(head=record).find_main(repo_store.commits))
-        before = view.find_table(repo_store.commits, key)
+        main = View(head=record).find_main(repo_store.commits)
+        before = View.of(entry, main).find_table(repo_store.commits, key)
     return _Step(commit=commit, after=after, main_id=record.main_id, before=before)
 
 

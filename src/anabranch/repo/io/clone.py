@@ -131,10 +131,8 @@ def _check_target(request: CloneRequest, *, is_unfinished: bool) -> None:
         refuse_mixed_stores(source.root, target.root)
     for inner, outer in ((source.root, target.root), (target.root, source.root)):
         if relative_to(inner, outer) is not None:
-            raise InvalidPathError(
-                f"the clone {target.root!r} and its source {source.root!r} overlap: one is inside the other",
-                hint="choose a folder outside the source",
-            )
+            problem = f"the clone {target.root!r} and its source {source.root!r} overlap: one is inside the other"
+            raise InvalidPathError(problem, hint="choose a folder outside the source")
     creation.refuse_inside_repository(target)
     if is_below_file(target.root):
         raise InvalidPathError(f"clone {target.root!r} is a file, or is below one", hint="choose another folder")
@@ -276,12 +274,10 @@ def _complete(target: RepoConfig, finished: Attempt, storage_options: Mapping[st
     """Write the first entry of main, then the mark. Concurrent calls for the same attempt write the same objects."""
     record = Commits(target).get(str(finished.first_commit_id))
     if Heads(target).create(BranchName(MAIN), lambda _: creation.first_entry(record)) is None:
-        raise RepositoryExistsError(
-            f"another process has created a repository at {target.root!r}", hint="choose another folder"
-        )
-    creation.put_mark(
-        target, creation.Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at)
-    )
+        hint = "choose another folder"
+        raise RepositoryExistsError(f"another process has created a repository at {target.root!r}", hint=hint)
+    mark = creation.Mark(id=finished.repository_id, root=target.root, created_at=record.commit.created_at)
+    creation.put_mark(target, mark)
     # From here on a deep clone reads its own copies only. It is complete, so a failed release is not its error: the
     # registration stays in the source, which keeps more than it needs, and clone_list() shows it.
     if finished.kind is CloneKind.DEEP:

@@ -89,9 +89,8 @@ def _write_files(
         return _write_folder(store, target, rows, csv, overwrite=options.overwrite)
     # Before the write: a refused export must not read the whole table first.
     if not options.overwrite and store.find_info(path) is not None:
-        raise ObjectExistsError(
-            f"the file {target.uri!r} already exists", hint="name another file, or pass `overwrite=True`"
-        )
+        hint = "name another file, or pass `overwrite=True`"
+        raise ObjectExistsError(f"the file {target.uri!r} already exists", hint=hint)
     write_file(store, path, target, rows, csv)
     return [path]
 
@@ -105,9 +104,8 @@ def _write_folder(
     """
     before = [info.path for info in store.list()]
     if before and not overwrite:
-        raise ObjectExistsError(
-            f"the folder {target.uri!r} is not empty", hint="name another folder, or pass `overwrite=True`"
-        )
+        hint = "name another folder, or pass `overwrite=True`"
+        raise ObjectExistsError(f"the folder {target.uri!r} is not empty", hint=hint)
     batches = iter(rows)
     files: list[str] = []
     first = next(batches, None)

@@ -240,9 +240,8 @@ def _loaded_schema(request: LoadRequest, reading: Reading, table: Table | None) 
     names = check_columns(request.files, reading, schema.names, may_lack=may_lack)
     schema = pa.schema([schema.field(name) for name in schema.names if name in names], metadata=schema.metadata)
     if table is None and not schema.names:
-        raise SchemaMismatchError(
-            f"cannot create table '{request.key}': the files have no columns", hint="check the files, or pass `schema`"
-        )
+        hint = "check the files, or pass `schema`"
+        raise SchemaMismatchError(f"cannot create table '{request.key}': the files have no columns", hint=hint)
     return schema
 
 
@@ -262,10 +261,8 @@ def _target_schema(request: LoadRequest, reading: Reading, table: Table | None) 
     # A misspelt column would be ignored, and the real one would get an inferred type.
     for name in types.names:
         if name not in found.names:
-            raise SchemaMismatchError(
-                f"schema has the column {name!r}, which is not in the files",
-                hint=f"the columns of the files are {', '.join(found.names)}",
-            )
+            hint = f"the columns of the files are {', '.join(found.names)}"
+            raise SchemaMismatchError(f"schema has the column {name!r}, which is not in the files", hint=hint)
     return found
 
 
@@ -378,10 +375,8 @@ def _find_paths(source: Any) -> list[str | os.PathLike[str]] | None:
         return None
     # The list may come from a search that found no files. It must not empty a table.
     if not source:
-        raise InvalidInputError(
-            "the list to load is empty",
-            hint="pass at least one file, folder or pattern; for no rows, pass an Arrow table with columns",
-        )
+        hint = "pass at least one file, folder or pattern; for no rows, pass an Arrow table with columns"
+        raise InvalidInputError("the list to load is empty", hint=hint)
     return list(source)
 
 

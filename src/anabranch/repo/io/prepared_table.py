@@ -178,10 +178,8 @@ def checked_schema(given: object) -> tuple[pa.Schema | None, pa.Schema | None]:
             (name, kind if isinstance(kind, pa.DataType) else to_arrow(str(kind))) for name, kind in given.items()
         ]
         return None, pa.schema(fields)
-    raise InvalidInputError(
-        f"schema must be a pyarrow.Schema or a dict of column types, got {given!r}",
-        hint="pass for example `schema={'id': 'int64'}`",
-    )
+    hint = "pass for example `schema={'id': 'int64'}`"
+    raise InvalidInputError(f"schema must be a pyarrow.Schema or a dict of column types, got {given!r}", hint=hint)
 
 
 def find_table(tx: Transaction, key: str) -> Table | None:
@@ -232,30 +230,24 @@ def prepare_request(tx: Transaction, request: LoadRequest, table: Table | None, 
 
 def _check_has_key(prepared: StagedTable, option: str) -> None:
     if not prepared.primary_key:
-        raise InvalidInputError(
-            f"table '{prepared.key}' has no primary key, which {option} needs",
-            hint="append the rows without it, or create the table with `primary_key=['COLUMN']`",
-        )
+        hint = "append the rows without it, or create the table with `primary_key=['COLUMN']`"
+        raise InvalidInputError(f"table '{prepared.key}' has no primary key, which {option} needs", hint=hint)
 
 
 def _check_same_key(prepared: StagedTable, given: Sequence[str] | None) -> None:
     if given is None or tuple(given) == prepared.primary_key:
         return
     found, wanted = (", ".join(names) or "no columns" for names in (prepared.primary_key, given))
-    raise InvalidInputError(
-        f"the primary key of '{prepared.key}' is {found}, not {wanted}",
-        hint="leave `primary_key` out, or change the key with `set_primary_key()`",
-    )
+    hint = "leave `primary_key` out, or change the key with `set_primary_key()`"
+    raise InvalidInputError(f"the primary key of '{prepared.key}' is {found}, not {wanted}", hint=hint)
 
 
 def check_types(request: LoadRequest, existing: pa.Schema) -> None:
     """Raise SchemaMismatchError if the request gives a column another type than the existing table."""
     for field in (*(request.schema or ()), *(request.types or ())):
         if field.name not in existing.names:
-            raise SchemaMismatchError(
-                f"table '{request.key}' has no column {field.name!r}, but a type is given for it",
-                hint="leave the column out of `schema`, or add it to the table first",
-            )
+            problem = f"table '{request.key}' has no column {field.name!r}, but a type is given for it"
+            raise SchemaMismatchError(problem, hint="leave the column out of `schema`, or add it to the table first")
         found = existing.field(field.name).type
         if found != field.type:
             raise SchemaMismatchError(

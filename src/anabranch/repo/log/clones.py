@@ -127,8 +127,7 @@ class Clones:
     def _append(self, clone: CloneInfo) -> bool:
         # These make each entry unique. put_once would treat two equal entries as one entry that was put twice.
         unique = {"at": self.config.clock(), "actor": self.config.actor, "nonce": self.config.new_id()}
-        data = documents.dump({**asdict(clone), **unique})
-        return self._log(clone.id).append(clone.number, data)
+        return self._log(clone.id).append(clone.number, documents.dump({**asdict(clone), **unique}))
 
 
 def _decode(data: bytes, *, path: str) -> CloneInfo:
@@ -205,10 +204,8 @@ def refuse_unfinished(config: RepoConfig) -> None:
     """Raise RepositoryNotFoundError if the root contains an unfinished clone."""
     origin = find_origin(config)
     if origin is not None:
-        raise RepositoryNotFoundError(
-            f"there is only an unfinished clone of {origin.source!r} at {config.root!r}, not a repository",
-            hint="run the clone again, or delete the folder",
-        )
+        problem = f"there is only an unfinished clone of {origin.source!r} at {config.root!r}, not a repository"
+        raise RepositoryNotFoundError(problem, hint="run the clone again, or delete the folder")
 
 
 def refuse_overtaken(config: RepoConfig, attempt: Attempt) -> None:
@@ -250,9 +247,8 @@ def put_attempt(config: RepoConfig, attempt: Attempt) -> None:
 
 
 def _overtaken(config: RepoConfig) -> BusyError:
-    return BusyError(
-        f"another process began to clone to {config.root!r}", hint="wait until it has finished, or use another folder"
-    )
+    hint = "wait until it has finished, or use another folder"
+    return BusyError(f"another process began to clone to {config.root!r}", hint=hint)
 
 
 def _origin_log(config: RepoConfig) -> NumberedLog:

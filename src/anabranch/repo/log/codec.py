@@ -76,9 +76,8 @@ _PAGE_BYTES = 16 * 1024
 def check_identity(path: str, found: object, expected: object) -> None:
     """Raise CorruptError if an object does not have the id that belongs to its path."""
     if found != expected:
-        raise CorruptError(
-            f"{path!r} contains another object: {found!r} instead of {expected!r}", hint="run doctor on the repository"
-        )
+        hint = "run doctor on the repository"
+        raise CorruptError(f"{path!r} contains another object: {found!r} instead of {expected!r}", hint=hint)
 
 
 def encode_table(entry: TableEntry) -> dict[str, Any]:
@@ -177,11 +176,6 @@ def iter_outlines(record: CommitRecord) -> Iterator[CommitOutline]:
         yield CommitOutline(check_commit_id(commit_id), kind, list(tables), *sources)
 
 
-def _decode_summary(summary: Sequence[Any], *, generation: int) -> tuple[Any, ...]:
-    """Return a summary in the current format. Those of format 1 have no merges, so `generation` can be computed."""
-    return tuple(summary) if len(summary) == len(_SUMMARY) else (*summary, generation, None, None)
-
-
 def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] | None = None) -> dict[str, Any]:
     """Return the fields of a commit. A commit that is a base for others also has the full map."""
     fields: dict[str, Any] = {
@@ -203,8 +197,9 @@ def encode_commit(record: CommitRecord, full_map: Mapping[TableKey, TableEntry] 
 def decode_commit(fields: Mapping[str, Any]) -> CommitRecord:
     changes = {TableKey.parse(key): entry and decode_table(entry) for key, entry in fields["changes"].items()}
     commit = _decode_graph_commit(fields["commit"])
+    # Summaries of format 1 have no merges, so their generation can be computed.
     recent = tuple(
-        _decode_summary(summary, generation=commit.generation - position)
+        tuple(summary) if len(summary) == len(_SUMMARY) else (*summary, commit.generation - position, None, None)
         for position, summary in enumerate(fields["recent"], start=1)
     )
     # Objects of format 1 have only `saw`, the commit of main below a live branch when the commit was made.

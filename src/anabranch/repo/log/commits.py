@@ -216,9 +216,7 @@ class Commits:
         return tables
 
     def find_table(self, record: CommitRecord, key: TableKey) -> TableEntry | None:
-        if key in record.changes:
-            return record.changes[key]
-        return self.full_map(record.base).get(key)
+        return record.changes[key] if key in record.changes else self.full_map(record.base).get(key)
 
     def read_table(self, commit_id: str, key: TableKey) -> TableEntry | None:
         """Return one table of a commit. Nothing else of the commit is decoded."""
@@ -274,9 +272,8 @@ class Commits:
             try:
                 data = self._config.store.get(path)
             except ObjectNotFoundError:
-                raise CorruptError(
-                    f"commit {base!r}, which others build on, is missing", hint="run doctor on the repository"
-                ) from None
+                hint = "run doctor on the repository"
+                raise CorruptError(f"commit {base!r}, which others build on, is missing", hint=hint) from None
             known = StoredMap(data, path=path, commit_id=base)
             self._full_maps.keep(base, known)
         return known
@@ -285,9 +282,8 @@ class Commits:
         try:
             return read_commit_fields(self._config, commit_id)
         except ObjectNotFoundError:
-            raise CommitNotFoundError(
-                f"there is no commit {commit_id!r}", hint="list the commits with `list_commits()`"
-            ) from None
+            hint = "list the commits with `list_commits()`"
+            raise CommitNotFoundError(f"there is no commit {commit_id!r}", hint=hint) from None
 
 
 def commit_path(commit_id: str) -> str:

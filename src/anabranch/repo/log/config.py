@@ -90,9 +90,8 @@ class RepoConfig:
 
     def __post_init__(self) -> None:
         local = is_local(self.root)
-        is_durable = local and durability_of(self.storage_options) is Durability.FULL
         object.__setattr__(self, "leases", Leases(store=self.store, duration=self.lease))
-        object.__setattr__(self, "is_durable", is_durable)
+        object.__setattr__(self, "is_durable", local and durability_of(self.storage_options) is Durability.FULL)
         object.__setattr__(self, "tables_at_a_time", min(4, os.cpu_count() or 1) if local else 16)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -186,10 +185,8 @@ class RepoConfig:
         return is_below_former and relative_to(target, follow_links(self.root)) is None
 
     def _not_relocated(self, home: Home, former: str) -> StaleBaseError:
-        return StaleBaseError(
-            f"the repository at {self.root!r} was made at {former!r}, and {home.uri!r} still reads that location",
-            hint=_RELOCATE.format(self.root),
-        )
+        problem = f"the repository at {self.root!r} was made at {former!r}, and {home.uri!r} still reads that location"
+        return StaleBaseError(problem, hint=_RELOCATE.format(self.root))
 
 
 def owns(branch: BranchName, home: str | None) -> bool:

@@ -101,9 +101,8 @@ def create_repository(config: RepoConfig) -> None:
 def refuse_inside_repository(config: RepoConfig) -> None:
     """Raise InvalidPathError if a folder around a new repository is a repository."""
     if outer := next(_iter_repositories(config, Path(config.root).parents), None):
-        raise InvalidPathError(
-            f"{config.root!r} is inside the repository at {outer!r}", hint="choose a folder outside of it"
-        )
+        hint = "choose a folder outside of it"
+        raise InvalidPathError(f"{config.root!r} is inside the repository at {outer!r}", hint=hint)
 
 
 def check_repository(config: RepoConfig) -> Mark:
@@ -113,10 +112,8 @@ def check_repository(config: RepoConfig) -> Mark:
     except ObjectNotFoundError:
         refuse_unfinished(config)
         near = next(_iter_repositories(config, _iter_near(Path(config.root))), None)
-        raise RepositoryNotFoundError(
-            f"there is no repository at {config.root!r}",
-            hint=f"open {near!r}" if near else f"check the path, or create one with `init({config.root!r})`",
-        ) from None
+        hint = f"open {near!r}" if near else f"check the path, or create one with `init({config.root!r})`"
+        raise RepositoryNotFoundError(f"there is no repository at {config.root!r}", hint=hint) from None
 
 
 def _iter_near(folder: Path) -> Iterator[Path]:
@@ -216,6 +213,5 @@ def first_entry(record: CommitRecord) -> LogEntry:
 
 
 def _exists(config: RepoConfig) -> RepositoryExistsError:
-    return RepositoryExistsError(
-        f"a repository already exists at {config.root!r}", hint="use it, or choose another folder"
-    )
+    hint = "use it, or choose another folder"
+    return RepositoryExistsError(f"a repository already exists at {config.root!r}", hint=hint)

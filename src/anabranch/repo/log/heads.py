@@ -73,9 +73,8 @@ class Heads:
             raise BranchNotFoundError(f"there is no branch '{branch}'", hint=self.names.hint_for(branch))
         if entry.state.is_deleted:
             if entry.state.run is not None:
-                raise RunEndedError(
-                    f"run {branch.run_id} is over: it was {entry.state.run.phase}", hint="begin another run"
-                )
+                hint = "begin another run"
+                raise RunEndedError(f"run {branch.run_id} is over: it was {entry.state.run.phase}", hint=hint)
             if entry.state.renamed_to is not None:
                 raise self._renamed_error(entry)
             raise BranchNotFoundError(f"branch '{branch}' was deleted", hint="restore it, or name another branch")
@@ -130,9 +129,8 @@ class Heads:
         # A user may request number 0 with `main@v0`, but such an entry cannot exist.
         data = log.find(number) if number > 0 else None
         if data is None:
-            raise VersionNotFoundError(
-                f"branch '{branch}' has no version {number}", hint=f"list its versions with `reflog({str(branch)!r})`"
-            )
+            hint = f"list its versions with `reflog({str(branch)!r})`"
+            raise VersionNotFoundError(f"branch '{branch}' has no version {number}", hint=hint)
         entry = _decode(log, branch, number, data)
         self._numbered.keep((branch, number), entry)
         return entry
@@ -247,17 +245,14 @@ class Heads:
                     if verify is not None:
                         verify(entry)
                 except AnabranchError:  # also after an error of the store: an entry that was not verified must not stay
-                    is_undone = self._roll_back(before, entry, rolled_back)
-                    if is_undone or not is_kept_once_built_on:
+                    if self._roll_back(before, entry, rolled_back) or not is_kept_once_built_on:
                         raise
                 return entry
             self._config.give_way(losses, (time.monotonic_ns() - began) // 1000)
         if attempts > 1:
             raise BusyError(f"branch '{branch}' moved {attempts} times while this change was tried", hint="try again")
-        raise BusyError(
-            f"another writer moved branch '{branch}' at the same time",
-            hint=f"see where it is with `sync_branch('{branch}')`, then decide again",
-        )
+        hint = f"see where it is with `sync_branch('{branch}')`, then decide again"
+        raise BusyError(f"another writer moved branch '{branch}' at the same time", hint=hint)
 
     def create(
         self, branch: BranchName, make: Callable[[LogEntry | None], LogEntry], *, verify: Verify | None = None

@@ -5,6 +5,7 @@ them again. No operation depends on these tables.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,11 +60,9 @@ class HistoryTables:
 
 def follow_history(repo_store: RepoStore, published: LogEntry) -> None:
     """Add the commits of a branch to the tables. If that fails, a later call adds them."""
-    try:
-        _until_done(repo_store, lambda repo_store: _sync(repo_store, [published]))
     # The commit is published, so an error of a derived table must not reach its writer.
-    except AnabranchError:
-        return
+    with suppress(AnabranchError):
+        _until_done(repo_store, lambda repo_store: _sync(repo_store, [published]))
 
 
 def sync_history(repo_store: RepoStore) -> HistoryTables:
@@ -96,9 +95,8 @@ def _rebuild(repo_store: RepoStore) -> int | None:
 def _sync(repo_store: RepoStore, heads: Sequence[LogEntry] | None = None) -> int | None:
     """Add the missing commits of some branches, or of all. Return None if another process was faster."""
     version_ref = _open(repo_store.config, _COMMITS, _COMMITS_SCHEMA)
-    missing = _list_missing(
-        repo_store, repo_store.heads.list() if heads is None else heads, recorded=_newest_recorded(version_ref)
-    )
+    heads = repo_store.heads.list() if heads is None else heads
+    missing = _list_missing(repo_store, heads, recorded=_newest_recorded(version_ref))
     # Write the actors first, so that every commit in the table has its actor.
     done = _add_actors(repo_store.config, _actors_of(missing)) and add_rows(version_ref, _rows_of(missing))
     return len(missing) if done else None
@@ -116,10 +114,8 @@ def _until_done(repo_store: RepoStore, attempt: Callable[[RepoStore], int | None
                 added=added,
             )
         config.give_way(losses, config.clock() - began)
-    raise BusyError(
-        f"other processes changed the history tables of {config.root!r} during all {_MAX_ATTEMPTS} attempts",
-        hint="try again",
-    )
+    problem = f"other processes changed the history tables of {config.root!r} during all {_MAX_ATTEMPTS} attempts"
+    raise BusyError(problem, hint="try again")
 
 
 def history_homes(config: RepoConfig) -> Iterator[tuple[str, Home]]:

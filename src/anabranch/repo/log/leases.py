@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -84,10 +84,8 @@ class Lease:
 
     def renew(self) -> None:
         """Write the file again. If the store fails, the next renewal is still in time."""
-        try:
+        with suppress(StorageError):
             self._write()
-        except StorageError:
-            return
 
     def renew_if_due(self) -> None:
         # The thread wakes by the shortest pause of all leases, and a wait may end a little early. Without the margin a
@@ -114,10 +112,8 @@ class Lease:
         with self._lock:
             self._is_released = True
         if self._may_exist:
-            try:
+            with suppress(StorageError):
                 self.store.delete(self.path)
-            except StorageError:
-                return
 
     def _write(self) -> None:
         with self._lock:
@@ -213,10 +209,8 @@ class Leases:
         try:
             # Three durations, not one: a holder that has not renewed its lease for one duration may still continue.
             if any(info.path != lease.path for info in self._list_unexpired(lock)):
-                raise BusyError(
-                    f"{doing}, or was until a moment ago by a process that died",
-                    hint=f"try again when it is done, or in {self.expiry.total_seconds():.0f} s",
-                )
+                hint = f"try again when it is done, or in {self.expiry.total_seconds():.0f} s"
+                raise BusyError(f"{doing}, or was until a moment ago by a process that died", hint=hint)
             yield lease
         finally:
             lease.release()

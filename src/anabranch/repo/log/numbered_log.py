@@ -7,6 +7,7 @@ not list in order. There, a hint file has a copy of a recent entry, and the next
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import compress, islice
@@ -93,11 +94,10 @@ class NumberedLog:
         """
         if self.store.lists_sorted:
             return
-        try:
-            hint = b"2 %d %d\n%s" % (number, crc32(b"%d\n%s" % (number, data)), data)
+        hint = b"2 %d %d\n%s" % (number, crc32(b"%d\n%s" % (number, data)), data)
+        # The entry exists, so no error may reach the writer.
+        with suppress(AnabranchError):
             self.store.put(f"{self.folder}/{_HINT}", hint, is_hint=True)
-        except AnabranchError:
-            return  # the entry exists, so no error may reach the writer
 
     def find_hint(self) -> tuple[int, bytes] | None:
         """Return the copy of a recent entry, or None if it is missing or damaged.
@@ -255,8 +255,9 @@ class Names:
         except AnabranchError:
             exist = names = []
         # Reads accept a tag where this call needs a branch, so that the name of a tag is a likely mistake.
-        if self._has_tag(missing):
-            return f"a tag does not move: make a branch from it with `branch_create('NAME', source='{missing}')`"
+        with suppress(AnabranchError):
+            if str(missing) in list_names(self._store, TAGS):
+                return f"a tag does not move: make a branch from it with `branch_create('NAME', source='{missing}')`"
         if not exist or len(names) > _NAMES_IN_HINT:
             return suggest(str(missing), exist, "list the branches with `branch_list()`")
         return suggest(str(missing), exist, f"the branches are {', '.join(map(repr, sorted(exist)))}")
@@ -268,13 +269,6 @@ class Names:
             return suggest(str(missing), self._list_public(), way)
         except AnabranchError:
             return way
-
-    def _has_tag(self, name: BranchName) -> bool:
-        """Return whether a tag of a name exists or existed."""
-        try:
-            return str(name) in list_names(self._store, TAGS)
-        except AnabranchError:
-            return False
 
     def _list_public(self) -> list[str]:
         return [str(name) for name in self.list_branches() if not name.is_internal]

@@ -121,9 +121,8 @@ def checked_expiry(expires_in: object) -> int:
     """Return the time until a branch expires, in microseconds."""
     if not isinstance(expires_in, timedelta) or not timedelta(0) < expires_in <= _MAX_EXPIRY:
         shown = str(expires_in) if isinstance(expires_in, timedelta) else repr(expires_in)
-        raise InvalidInputError(
-            f"the branch cannot expire in {shown}", hint="pass a timedelta above 0 and up to 100 years"
-        )
+        hint = "pass a timedelta above 0 and up to 100 years"
+        raise InvalidInputError(f"the branch cannot expire in {shown}", hint=hint)
     return expires_in // timedelta(microseconds=1)
 
 
@@ -133,9 +132,8 @@ def checked_metadata(metadata: Any, *, longest: int = MAX_TEXT) -> dict[str, str
     checked = dict(metadata or {})
     for key, value in checked.items():
         if not (isinstance(key, str) and isinstance(value, str)):
-            raise InvalidInputError(
-                f"metadata {key!r}: {value!r} is not a string", hint="use strings for keys and values"
-            )
+            hint = "use strings for keys and values"
+            raise InvalidInputError(f"metadata {key!r}: {value!r} is not a string", hint=hint)
         checked_text(key + value, longest=inf)  # the sum is limited below
     if sum(len(key) + len(value) for key, value in checked.items()) > longest:
         raise InvalidInputError("the metadata is too large", hint=f"use at most {longest} characters in total")

@@ -28,10 +28,8 @@ def adopt_write(repo_store: RepoStore, branch: BranchName, key: TableKey, combin
     def changes_on(head: LogEntry) -> Changes:
         entry = repo_store.commits.tables_of(head.head).get(key)
         if entry is None or not owns(branch, entry.home):
-            raise NotFoundError(
-                f"branch '{branch}' has not written to '{key}', so it has no external writes",
-                hint="pass the URI of a Lance table to adopt the whole table",
-            )
+            problem = f"branch '{branch}' has not written to '{key}', so it has no external writes"
+            raise NotFoundError(problem, hint="pass the URI of a Lance table to adopt the whole table")
         return {key: _with_external_write(repo_store, branch, key, entry, combiner)}
 
     head = repo_store.heads.get(branch)
@@ -87,10 +85,8 @@ def adopt_table(
         raise TableExistsError(f"table '{key}' already exists", hint="pass another name")
     adopted = VersionRef(home=source, version=source.head_version())
     if not adopted.open().has_stable_row_ids:
-        raise SchemaMismatchError(
-            f"the table at {source.uri!r} has no stable row ids, which managed tables need",
-            hint="load a copy of the table with `load()`",
-        )
+        problem = f"the table at {source.uri!r} has no stable row ids, which managed tables need"
+        raise SchemaMismatchError(problem, hint="load a copy of the table with `load()`")
     check_primary_key(key, adopted.schema, primary_key)
     check_unique(adopted, primary_key)
     source.store().sync_all()  # the files stay where they are, and the tool that wrote them did not sync them

@@ -214,8 +214,7 @@ class Stager:
         return merged
 
     def _staged_table(self, step: RenameTable | KeepTable | ReplaceTable | MergeTable) -> StagedTable:
-        found = stage_existing(self.config, self.branch, step.target.key, step.target.entry)
-        return replace(found, key=step.key)
+        return replace(stage_existing(self.config, self.branch, step.target.key, step.target.entry), key=step.key)
 
 
 def _find_change(step: TableStep, staged_table: StagedTable) -> TableEntry | None:
@@ -237,12 +236,12 @@ def _find_rows(step: MergeTable, comparer: RowComparer) -> FoundRows:
 
 
 def _stage_columns(step: MergeTable, version_ref: VersionRef) -> VersionRef:
-    """Stage the columns and notes of the result."""
     shape, notes = step.shape, step.notes
     last: list[str] = []
     if set(shape.dropped) == set(version_ref.schema.names):
         # A table has at least one column, so one of them is dropped last. Its name may be that of a new column.
-        last = [_free_name(shape)]
+        taken = {*shape.dropped, *(column.name for column in shape.columns)}
+        last = [next(name for number in count() if (name := f"dropped_{number}") not in taken)]
         version_ref = staging.alter_columns(version_ref, [ColumnChange(path=shape.dropped[0], name=last[0])])
     # Drop columns first: a renamed or added column may take the name of a dropped one.
     if first := shape.dropped[len(last) :]:
@@ -264,12 +263,6 @@ def _add_columns(shape: Shape, version_ref: VersionRef) -> VersionRef:
         version_ref = staging.add_columns(version_ref, pa.schema(empty))
     filled = [new for new in shape.added if new.name in shape.filled]
     return staging.add_defaults(version_ref, filled) if filled else version_ref
-
-
-def _free_name(shape: Shape) -> str:
-    """Return a name that no column of the target and of the result has."""
-    taken = {*shape.dropped, *(column.name for column in shape.columns)}
-    return next(name for number in count() if (name := f"dropped_{number}") not in taken)
 
 
 def _stage_indices(step: MergeTable, version_ref: VersionRef, *, before: VersionRef) -> VersionRef:

@@ -117,10 +117,8 @@ class _RowMerger:
             counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
             repeated += counted.filter(pc.greater(counted.column("count_all"), 1)).drop(["count_all"]).to_pylist()
         if repeated:
-            raise KeyConflictError(
-                f"the table '{self._key}' holds the key {repeated[0]} more than once on one side of the merge",
-                hint="delete the repeated rows on that side",
-            )
+            problem = f"the table '{self._key}' holds the key {repeated[0]} more than once on one side of the merge"
+            raise KeyConflictError(problem, hint="delete the repeated rows on that side")
 
     # Rows of both sides
 

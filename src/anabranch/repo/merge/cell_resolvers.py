@@ -164,9 +164,7 @@ def _with_room(kind: pa.DataType) -> pa.DataType:
     """Return a type in which the sum of a few of the largest numbers of a type fits."""
     if pa.types.is_integer(kind):
         return pa.decimal128(_DIGITS_OF_INTEGERS, 0)
-    if pa.types.is_decimal128(kind):
-        return pa.decimal256(kind.precision, kind.scale)
-    return kind
+    return pa.decimal256(kind.precision, kind.scale) if pa.types.is_decimal128(kind) else kind
 
 
 def _concat(cells: Cells) -> pa.Array:
@@ -242,10 +240,8 @@ def decided_value(decided: JsonValue, field: pa.Field, conflict: Conflict) -> An
         pa.array([found], field.type)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as err:
         where = f"column '{field.name}', key {shorten(json_value(conflict.key))}"
-        raise InvalidInputError(
-            f"cannot convert {shorten(decided.value)} to {show_type(field.type)} ({where})",
-            hint="correct the value of the decision",
-        ) from err
+        problem = f"cannot convert {shorten(decided.value)} to {show_type(field.type)} ({where})"
+        raise InvalidInputError(problem, hint="correct the value of the decision") from err
     return found
 
 

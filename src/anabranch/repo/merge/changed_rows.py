@@ -128,8 +128,7 @@ FoundRows = Iterable[pa.RecordBatch] | RowChanges
 
 
 def deletion_of(addresses: npt.NDArray[np.uint64]) -> RowChanges:
-    batch = RowBatch(rows=None, addresses=addresses)
-    return RowChanges(batch=batch, counts=TableCounts(deleted=len(addresses)))
+    return RowChanges(batch=RowBatch(rows=None, addresses=addresses), counts=TableCounts(deleted=len(addresses)))
 
 
 def insertion_of(rows: pa.Table, origin: ChangedRows | None = None) -> RowChanges:

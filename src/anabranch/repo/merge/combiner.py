@@ -195,7 +195,6 @@ class _TablePlanner:
         self._name_matches()
 
     def _plan(self, base: TableState | None, source: TableState | None, target: TableState | None) -> None:
-        """Decide on one table, given its state on each side that has it."""
         if source is not None and target is not None:
             self._plan_match(base, source, target)
         elif base is None:
@@ -283,8 +282,7 @@ class _TablePlanner:
             won = [losers[key] for table in tables if (key := _target_key(table)) in losers]
             # The target wins against a table that lost to the source, so that no table moves back and forth.
             wins = "target" if "target" in won else next(iter(won), None)
-            texts = None, str(name), str(name)
-            wins = wins or self._decider(name).decide("two tables would have this name", texts)
+            wins = wins or self._decider(name).decide("two tables would have this name", (None, str(name), str(name)))
             winner_key = {"source": self._source_key, "target": _target_key}[wins]
             loser = next(table for table in tables if winner_key(table) != name)
             if (key := _target_key(loser)) is not None:
@@ -306,7 +304,6 @@ class _TablePlanner:
         return [*found, RenameTable(key=name, target=TableState(name, self._target[name]))]
 
     def _source_key(self, table: PlannedTable) -> TableKey | None:
-        """Return the name of a table in the source."""
         if isinstance(table, AddTable | TableMatch):
             return table.source.key
         return self._source_keys.get(table.target.key)
@@ -326,8 +323,7 @@ class _TablePlanner:
 
     def _name_matches(self) -> None:
         """Give each matched table the names that resolvers may use for it: those that no other table has."""
-        leaving = {_target_key(table) for table in self.tables}
-        unchanged = self._target.keys() - leaving
+        unchanged = self._target.keys() - {_target_key(table) for table in self.tables}
         names = unchanged | {table.key for table in self.tables if not isinstance(table, DropTable)}
         for number, table in enumerate(self.tables):
             if isinstance(table, TableMatch):
@@ -337,7 +333,6 @@ class _TablePlanner:
 
 
 def _target_key(table: PlannedTable) -> TableKey | None:
-    """Return the name of a table in the target."""
     return None if isinstance(table, AddTable) else table.target.key
 
 

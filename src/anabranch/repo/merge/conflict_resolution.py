@@ -223,9 +223,8 @@ def _flatten(resolvers: Mapping[str, Any]) -> dict[str, Resolver]:
             _check(full, resolver)
             # A column can be named both in one text and nested by table.
             if full in flat:
-                raise InvalidInputError(
-                    f"two resolvers are given for {full!r}: {flat[full]!r} and {resolver!r}", hint="pass one of them"
-                )
+                problem = f"two resolvers are given for {full!r}: {flat[full]!r} and {resolver!r}"
+                raise InvalidInputError(problem, hint="pass one of them")
             flat[full] = resolver
     return flat
 

@@ -150,6 +150,5 @@ class ConflictLog:
             return
         tables = ", ".join(f"'{table}' ({count})" for table, count in sorted(self.by_table.items()))
         number = "1 conflict" if self.count == 1 else f"{self.count} conflicts"
-        raise MergeConflictError(
-            f"{what} has {number}, in {tables}", hint=hint, conflicts=tuple(self.first), count=self.count
-        )
+        problem = f"{what} has {number}, in {tables}"
+        raise MergeConflictError(problem, hint=hint, conflicts=tuple(self.first), count=self.count)

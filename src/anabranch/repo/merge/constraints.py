@@ -245,10 +245,8 @@ class _Nulls:
         decided = resolution.resolution.decisions.for_conflicts(resolution.names, name)
         for conflict in self._cells.filter(is_null).conflicts() if is_function or decided is not None else ():
             if is_function or (decided is not None and decided(conflict) is not NotImplemented):
-                raise InvalidInputError(
-                    f"the decision on the row {conflict.key} leaves a null in column {name!r}, which takes none",
-                    hint="pass a value for the cell",
-                )
+                problem = f"the decision on the row {conflict.key} leaves a null in column {name!r}, which takes none"
+                raise InvalidInputError(problem, hint="pass a value for the cell")
 
     def _find_cells(self) -> Cells:
         origin, triple, kind = self._origin, self._column.triple, self._column.field
@@ -362,10 +360,8 @@ def _check_filled(shape: Shape, key: list[MergedColumn], count: int) -> None:
     """Raise SchemaMismatchError if unchanged rows get nulls in a key column that the target does not have yet."""
     for column in key:
         if column.is_new and column.name not in shape.filled:
-            raise SchemaMismatchError(
-                f"the rows do not fit the new key: {count} of the target have no value in {column.name!r}",
-                hint="merge the column first, fill it, and then change the key",
-            )
+            problem = f"the rows do not fit the new key: {count} of the target have no value in {column.name!r}"
+            raise SchemaMismatchError(problem, hint="merge the column first, fill it, and then change the key")
 
 
 def _iter_keys(

@@ -32,8 +32,7 @@ _READING_ROWS = threading.Lock()
 
 def open_sides(match: TableMatch, config: RepoConfig) -> TableSides:
     """Open all versions at once, and compare both sides with the base at once, to wait for the store less often."""
-    states = match.base, match.source, match.target
-    tables = [state.as_table(config) for state in states if state is not None]
+    tables = [state.as_table(config) for state in (match.base, match.source, match.target) if state is not None]
     version_refs = in_parallel(lambda table: table.version_ref, tables, at_a_time=at_once(config.root))
     opened = zip(tables, version_refs, strict=True)
     *bases, source, target = (TableSide(table=table, version_ref=version_ref) for table, version_ref in opened)
@@ -119,8 +118,7 @@ class MatchedTable:
 
     def _replace(self, shape: Shape) -> ReplaceTable:
         # The indices of a source without rows cannot be built in a copy of it.
-        has_rows = self._match.source.entry.rows
-        wanted = () if has_rows else tuple(sorted(read_recipes(self._source.version_ref)))
+        wanted = () if self._match.source.entry.rows else tuple(sorted(read_recipes(self._source.version_ref)))
         return ReplaceTable(match=self._match, shape=shape, conflicts=tuple(self._decider.conflicts), wanted=wanted)
 
     # Columns and notes
@@ -176,8 +174,7 @@ class MatchedTable:
     def _is_used(self, side: TableSide, column: str) -> bool:
         """Return whether rows that changed since the base have new values in a column."""
         before = None if self._base is None else self._base.table
-        key = str(self._match.key)
-        diff = TableDiff(key, before=before, after=side.table, load_comparer=lambda: self._comparer)
+        diff = TableDiff(str(self._match.key), before=before, after=side.table, load_comparer=lambda: self._comparer)
         with _READING_ROWS:
             for row in diff.iter_rows():
                 if row.change is RowChangeKind.UPDATED and column in row.columns:

@@ -125,10 +125,8 @@ class _BranchMerger:
         if not self._request.ff_only or self._ancestry.is_ancestor(head.head, self._source):
             return
         name = self._request.name
-        raise WriteConflictError(
-            f"branch '{head.branch}' has commits that '{name}' does not have, so it is not a fast-forward",
-            hint=f"rebase '{name}' on '{head.branch}' first, or merge without `ff_only`",
-        )
+        problem = f"branch '{head.branch}' has commits that '{name}' does not have, so it is not a fast-forward"
+        raise WriteConflictError(problem, hint=f"rebase '{name}' on '{head.branch}' first, or merge without `ff_only`")
 
     def is_up_to_date(self, head: LogEntry) -> bool:
         """Return whether a branch has all commits of the source, including those of main below a live source."""

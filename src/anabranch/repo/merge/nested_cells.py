@@ -98,8 +98,7 @@ def _merge_json(cells: Cells, decide: Decide) -> tuple[pa.Array, Mask]:
     are_resolved = np.ones(len(cells), dtype=bool)
     for path, by_row in clashes.items():
         rows = np.array(list(by_row))
-        leaf = _leaf(cells, path, by_row)
-        decided, resolved = decide(leaf)
+        decided, resolved = decide(_leaf(cells, path, by_row))
         are_resolved[rows[~resolved]] = False
         for row, text in zip(rows.tolist(), decided.to_pylist(), strict=True):
             _put(merged[row], path, _MISSING if text is None else _parse(text))

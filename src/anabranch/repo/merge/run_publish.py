@@ -177,13 +177,12 @@ class _Carrier:
         # Merge both names of a renamed table together.
         contested = with_other_names((key for key in self._mine if key not in carried), before, self._mine)
         plain = {key: table for key, table in carried.items() if key not in contested}
-        return {**plain, **self._merge(contested, theirs)} if contested else plain
-
-    def _merge(self, keys: Set[TableKey], theirs: TableMap) -> Changes:
-        """Merge the rows of tables that both the run and another writer changed since it started."""
-        sides = Sides.of(keys, base=self._before, source=self._mine, target=theirs)
+        if not contested:
+            return plain
+        # Both the run and another writer changed these tables since it started.
+        sides = Sides.of(contested, base=self._before, source=self._mine, target=theirs)
         combiner, what = self._load_combiner(self._target), f"run {self.entry.branch.run_id} on branch '{self._target}'"
-        return combiner.merge(sides, what, hint="start a new run on the new head")
+        return {**plain, **combiner.merge(sides, what, hint="start a new run on the new head")}
 
     def _carry_table(self, key: TableKey, tables: TableMap, taken: Set[tuple[str, str | None]]) -> Changes:
         """Return the entry of a table on top of those of the target, or no change if its rows must be merged."""

@@ -86,8 +86,7 @@ class _ShapeMerger:
                 return
             # The two columns are the same one but have different types, so only one of them can stay.
             texts = None, str(source.type), str(target.type)
-            wins = self._decider.decide("both sides added it", texts, column=target.name)
-            if wins == "source":
+            if self._decider.decide("both sides added it", texts, column=target.name) == "source":
                 self._keep(ColumnTriple(base=None, source=source.name, target=None), source)
             else:
                 self._keep(ColumnTriple(base=None, source=None, target=target.name), target)
@@ -184,8 +183,7 @@ class _ShapeMerger:
             loser = next(column for column in named if getattr(column.triple, wins) != name)
             losers[loser.triple] = wins
             at, other = self._columns.index(loser), getattr(loser.triple, wins)
-            renamed = [] if other is None else [replace(loser, field=loser.field.with_name(other))]
-            self._columns[at : at + 1] = renamed
+            self._columns[at : at + 1] = [] if other is None else [replace(loser, field=loser.field.with_name(other))]
 
     def _find_repeated_name(self) -> str | None:
         names = [column.name for column in self._columns]

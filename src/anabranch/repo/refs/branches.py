@@ -101,9 +101,8 @@ def create_branch(
     refuse_locked(repo_store)
     refuse_name_of_tag(repo_store, name)
     if mode is BranchMode.LIVE and (str(source.branch) != MAIN or not source.is_head):
-        raise InvalidInputError(
-            f"live branch '{name}' can only follow main as it is now", hint="make it from 'main', or make it pinned"
-        )
+        hint = "make it from 'main', or make it pinned"
+        raise InvalidInputError(f"live branch '{name}' can only follow main as it is now", hint=hint)
     parent = _parent_of(source)
     # A version of a deleted branch is a valid source. With that branch as its parent, the new branch would be refused
     # by the verification, and could never be restored.
@@ -224,18 +223,15 @@ def refuse_orphan(repo_store: RepoStore, entry: LogEntry) -> None:
     """Refuse to restore a branch whose parent is deleted, or whose name a tag has."""
     refuse_name_of_tag(repo_store, entry.branch)
     if (parent := _find_lost_parent(repo_store, entry)) is not None:
-        raise BranchNotFoundError(
-            f"branch '{entry.branch}' was made from '{parent}', which is deleted, too",
-            hint=f"restore '{parent}' first, or branch from {entry.head.commit.graph_commit_id}",
-        )
+        hint = f"restore '{parent}' first, or branch from {entry.head.commit.graph_commit_id}"
+        raise BranchNotFoundError(f"branch '{entry.branch}' was made from '{parent}', which is deleted, too", hint=hint)
 
 
 def refuse_name_of_tag(repo_store: RepoStore, name: BranchName) -> None:
     # Tags have neither slashes nor internal names, so that these names need no request.
     if "/" not in str(name) and not name.is_internal and is_tag(repo_store, TagName(str(name))):
-        raise InvalidInputError(
-            f"'{name}' is the name of a tag", hint="choose another name for the branch, or delete the tag first"
-        )
+        hint = "choose another name for the branch, or delete the tag first"
+        raise InvalidInputError(f"'{name}' is the name of a tag", hint=hint)
 
 
 def _find_lost_parent(repo_store: RepoStore, entry: LogEntry) -> BranchName | None:
@@ -254,9 +250,8 @@ def refuse_in_use(repo_store: RepoStore, name: BranchName, *, without: Collectio
     for other in repo_store.heads.list():
         parent = None if other.state.is_deleted or other.branch in without else other.state.parent
         if parent is not None and follow(parent) == name:
-            raise BranchInUseError(
-                f"branch '{other.branch}' was made from '{name}'", hint=f"delete '{other.branch}' first"
-            )
+            hint = f"delete '{other.branch}' first"
+            raise BranchInUseError(f"branch '{other.branch}' was made from '{name}'", hint=hint)
     refuse_active_runs(repo_store, name)
 
 

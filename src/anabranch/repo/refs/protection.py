@@ -5,7 +5,7 @@ Each acquisition is the next entry of its log, so only one succeeds. The lock is
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from anabranch.errors import AnabranchError, BranchProtectedError, BusyError, RunEndedError
 from anabranch.ids import MAIN, BranchName
@@ -16,19 +16,16 @@ from anabranch.repo.log.repo_store import RepoStore
 def refuse_protected(entry: LogEntry) -> None:
     """Refuse to move a branch that is protected."""
     if entry.state.is_protected:
-        raise BranchProtectedError(
-            f"branch '{entry.branch}' is protected: only merges can change it",
-            hint=f"make the change on another branch and merge that, or unprotect '{entry.branch}'",
-        )
+        hint = f"make the change on another branch and merge that, or unprotect '{entry.branch}'"
+        raise BranchProtectedError(f"branch '{entry.branch}' is protected: only merges can change it", hint=hint)
 
 
 def refuse_ended(entry: LogEntry) -> None:
     """Refuse to add to a run that has ended or is being published."""
     run = entry.state.run
     if run is not None and run.phase is RunPhase.PUBLISHING:
-        raise BusyError(
-            f"run {entry.branch.run_id} is being published", hint="wait for it; if that failed, publish or abort it"
-        )
+        hint = "wait for it; if that failed, publish or abort it"
+        raise BusyError(f"run {entry.branch.run_id} is being published", hint=hint)
     if run is not None and run.phase is not RunPhase.RUNNING:
         raise RunEndedError(f"run {entry.branch.run_id} is {run.phase}", hint="begin another run")
 
@@ -108,10 +105,8 @@ def _release(repo_store: RepoStore, mine: LogEntry) -> None:
             return None
         return repo_store.heads.next_entry(before, BranchEvent.UNLOCKED)
 
-    try:
+    with suppress(AnabranchError):
         repo_store.heads.move(LOCK, decide, known=mine)
-    except AnabranchError:
-        return
 
 
 def _is_held(repo_store: RepoStore, entry: LogEntry) -> bool:

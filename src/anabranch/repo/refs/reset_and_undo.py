@@ -122,10 +122,8 @@ def _old_position(repo_store: RepoStore, head: LogEntry, target: Resolved) -> Lo
         old = repo_store.heads.get_numbered(target.branch, target.version)
         if old.state.mode is head.state.mode:
             return old
-    raise InvalidInputError(
-        f"live branch '{head.branch}' can only be reset to a version of its own",
-        hint=f"give one like {head.branch}@v{max(head.number - 1, 1)}, or freeze the branch first",
-    )
+    hint = f"give one like {head.branch}@v{max(head.number - 1, 1)}, or freeze the branch first"
+    raise InvalidInputError(f"live branch '{head.branch}' can only be reset to a version of its own", hint=hint)
 
 
 def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
@@ -136,14 +134,12 @@ def undo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) ->
     last = _newest_seen(repo_store, branch, seen)
     position = _last_moved(repo_store, last).position
     if position == 0:
-        raise InvalidInputError(
-            f"the creation of branch '{branch}' is undone", hint="there is nothing to undo; `redo()` restores it"
-        )
+        hint = "there is nothing to undo; `redo()` restores it"
+        raise InvalidInputError(f"the creation of branch '{branch}' is undone", hint=hint)
     undone = repo_store.heads.get_numbered(branch, position)
     _refuse_rename(repo_store, undone)
     then = _position_before(repo_store, undone, last)
-    entry = _put_back(repo_store, last, then, BranchEvent.UNDONE)
-    return entry, Movement.of(undone)
+    return _put_back(repo_store, last, then, BranchEvent.UNDONE), Movement.of(undone)
 
 
 def redo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) -> tuple[LogEntry, Movement]:
@@ -154,8 +150,7 @@ def redo_last(repo_store: RepoStore, branch: BranchName, *, seen: int | None) ->
     last = _newest_seen(repo_store, branch, seen)
     then = _position_to_redo(repo_store, last)
     redone = repo_store.heads.get_numbered(branch, then.position)
-    entry = _put_back(repo_store, last, then, BranchEvent.REDONE)
-    return entry, Movement.of(redone)
+    return _put_back(repo_store, last, then, BranchEvent.REDONE), Movement.of(redone)
 
 
 def _newest_seen(repo_store: RepoStore, branch: BranchName, seen: int | None) -> LogEntry:
@@ -163,10 +158,8 @@ def _newest_seen(repo_store: RepoStore, branch: BranchName, seen: int | None) ->
     if seen is not None and last.number != seen:
         if last.state.renamed_to is not None:
             repo_store.heads.get(branch)  # raises, because the branch has another name now
-        raise BusyError(
-            f"branch '{branch}' moved since it was last read",
-            hint=f"see where it is with `sync_branch('{branch}')`, then decide again",
-        )
+        hint = f"see where it is with `sync_branch('{branch}')`, then decide again"
+        raise BusyError(f"branch '{branch}' moved since it was last read", hint=hint)
     return last
 
 
@@ -211,10 +204,8 @@ def _position_before(repo_store: RepoStore, moved: LogEntry, last: LogEntry) -> 
     if moved.number > 1:
         return _last_moved(repo_store, repo_store.heads.get_numbered(moved.branch, moved.number - 1))
     if str(moved.branch) == MAIN:
-        raise InvalidInputError(
-            f"there is nothing to undo on branch '{moved.branch}'",
-            hint="all its changes are undone already, or it has none; `reflog()` lists them",
-        )
+        hint = "all its changes are undone already, or it has none; `reflog()` lists them"
+        raise InvalidInputError(f"there is nothing to undo on branch '{moved.branch}'", hint=hint)
     return replace(last, state=replace(last.state, is_deleted=True), restores=0)
 
 
@@ -234,10 +225,8 @@ def _position_to_redo(repo_store: RepoStore, last: LogEntry) -> LogEntry:
         else:
             redone -= 1
         entry = before
-    raise InvalidInputError(
-        f"there is nothing to redo on branch '{last.branch}'",
-        hint="`redo()` only follows `undo()`; `reflog()` lists all positions, and `reset()` goes to any of them",
-    )
+    hint = "`redo()` only follows `undo()`; `reflog()` lists all positions, and `reset()` goes to any of them"
+    raise InvalidInputError(f"there is nothing to redo on branch '{last.branch}'", hint=hint)
 
 
 def _last_moved(repo_store: RepoStore, last: LogEntry) -> LogEntry:

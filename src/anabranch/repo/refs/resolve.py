@@ -52,8 +52,7 @@ class Resolved:
     @classmethod
     def of_branch(cls, repo_store: RepoStore, entry: LogEntry) -> "Resolved":
         """Return a branch as it is now, given its newest entry."""
-        found = cls.of_entry(entry)
-        return replace(found, view=View.now(repo_store, entry), is_head=True)
+        return replace(cls.of_entry(entry), view=View.now(repo_store, entry), is_head=True)
 
     @classmethod
     def of_commit(cls, record: CommitRecord) -> "Resolved":
@@ -66,10 +65,8 @@ class Resolved:
     def get_commit(self) -> GraphCommit:
         """The commit that holds exactly these tables."""
         if not self.view.is_recorded:
-            raise InvalidInputError(
-                f"live branch '{self.branch}' shows tables of main that no commit of its own records",
-                hint="name a commit or main, or make a pinned branch from it first",
-            )
+            problem = f"live branch '{self.branch}' shows tables of main that no commit of its own records"
+            raise InvalidInputError(problem, hint="name a commit or main, or make a pinned branch from it first")
         return self.view.commit
 
 
@@ -129,18 +126,15 @@ def refuse_internal(found: Resolved) -> None:
     """Refuse the hidden branch of a run, and the commits on it."""
     commit = found.record.commit
     if any(BranchName(name).is_internal for name in (commit.branch, str(found.branch or MAIN))):
-        raise CommitNotFoundError(
-            f"commit {commit.graph_commit_id} is inside a run", hint="read it through its run, with `run_get()`"
-        )
+        hint = "read it through its run, with `run_get()`"
+        raise CommitNotFoundError(f"commit {commit.graph_commit_id} is inside a run", hint=hint)
 
 
 def require_published(found: Resolved, repo_store: RepoStore) -> Resolved:
     """Refuse a commit that was stored but never published: its writer lost a race, or died."""
     if found.branch is None and not _is_published(found.record, repo_store):
-        raise CommitNotFoundError(
-            f"commit {found.record.commit.graph_commit_id} was never published",
-            hint="list the commits with `list_commits()`",
-        )
+        hint = "list the commits with `list_commits()`"
+        raise CommitNotFoundError(f"commit {found.record.commit.graph_commit_id} was never published", hint=hint)
     return found
 
 
@@ -173,13 +167,11 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
     record, branch = start.record, start.branch
     for step in ref.steps:
         if step.mark == "~":
-            history = repo_store.commits.iter_history(record)
-            commit = next(islice(history, step.count, None), None)
+            commit = next(islice(repo_store.commits.iter_history(record), step.count, None), None)
             if commit is None:
                 most = sum(1 for _ in repo_store.commits.iter_history(record)) - 1
-                raise CommitNotFoundError(
-                    f"{ref} goes back before the first commit", hint=f"go back at most {most:,} commits"
-                )
+                hint = f"go back at most {most:,} commits"
+                raise CommitNotFoundError(f"{ref} goes back before the first commit", hint=hint)
             parent: str | None = commit.graph_commit_id
         else:
             # The merged commit belongs to another branch, so that the start does not name it any more.
@@ -194,19 +186,19 @@ def _ancestor(start: Resolved, ref: Ref, repo_store: RepoStore) -> Resolved:
 
 
 def _entry_at(ref: Ref, repo_store: RepoStore) -> LogEntry:
-    wanted = _microseconds(ref)
+    time = datetime.fromisoformat(ref.at or "")  # `Ref.parse` refuses other texts
+    # A local zone would give one ref different meanings on different machines.
+    wanted = to_microseconds(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
     head = repo_store.heads.find(BranchName.parse(ref.name))
     if head is None:
-        raise BranchNotFoundError(
-            f"there is no branch '{ref.name}'", hint=repo_store.heads.names.hint_for(BranchName(ref.name))
-        )
+        hint = repo_store.heads.names.hint_for(BranchName(ref.name))
+        raise BranchNotFoundError(f"there is no branch '{ref.name}'", hint=hint)
     entry = _find_entry_at(repo_store, head, wanted)
     if entry is None:
         raise CommitNotFoundError(f"branch '{ref.name}' did not exist at {ref.at}", hint="give a later time")
     if (now := entry.state.renamed_to) is not None:
-        raise BranchNotFoundError(
-            f"branch '{entry.branch}' was renamed to '{now}' before {ref.at}", hint="use that name, or an earlier time"
-        )
+        problem = f"branch '{entry.branch}' was renamed to '{now}' before {ref.at}"
+        raise BranchNotFoundError(problem, hint="use that name, or an earlier time")
     if entry.state.is_deleted:
         raise BranchNotFoundError(f"branch '{ref.name}' was deleted at {ref.at}", hint="give another time")
     return entry
@@ -289,10 +281,3 @@ def _find_ahead(repo_store: RepoStore, head: LogEntry, low: int) -> int | None:
 def _written_at(config: RepoConfig, entry: LogEntry) -> int | None:
     found = config.store.find_info(config.branch_log(entry.branch).path(entry.number))
     return None if found is None else to_microseconds(found.modified)
-
-
-def _microseconds(ref: Ref) -> int:
-    time = datetime.fromisoformat(ref.at or "")  # `Ref.parse` refuses other texts
-    # A local zone would give one ref different meanings on different machines.
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return to_microseconds(aware)

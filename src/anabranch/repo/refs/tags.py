@@ -46,9 +46,8 @@ def create_tag(repo_store: RepoStore, name: TagName, *, commit_id: str, descript
     before = _find_newest(repo_store, name)
     # A tag does not move, so that an existing one is never replaced: others may rely on what it names.
     if before is not None and not before.is_deleted:
-        raise TagExistsError(
-            f"there is a tag '{name}' already, on {before.commit_id}", hint="delete it first, or choose another name"
-        )
+        hint = "delete it first, or choose another name"
+        raise TagExistsError(f"there is a tag '{name}' already, on {before.commit_id}", hint=hint)
     tag = TagInfo(
         name=str(name),
         commit_id=commit_id,

@@ -204,12 +204,9 @@ class TableWrites:
         self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
     ) -> None:
         """Append rows that were written for a prepared table."""
-        self._take_in(
-            prepared,
-            append_fragments_step(
-                prepared.version_ref, fragments, primary_key=prepared.primary_key, may_exist=not check_keys
-            ),
-        )
+        key, may_exist = prepared.primary_key, not check_keys
+        step = append_fragments_step(prepared.version_ref, fragments, primary_key=key, may_exist=may_exist)
+        self._take_in(prepared, step)
 
     @atomic
     def upsert_fragments(
@@ -219,10 +216,9 @@ class TableWrites:
         if not prepared.primary_key:
             raise InvalidInputError(f"table '{prepared.key}' has no primary key", hint="append the rows")
         require_names(columns)
-        self._take_in(
-            prepared,
-            upsert_fragments_step(prepared.version_ref, fragments, columns=columns, primary_key=prepared.primary_key),
-        )
+        key = prepared.primary_key
+        step = upsert_fragments_step(prepared.version_ref, fragments, columns=columns, primary_key=key)
+        self._take_in(prepared, step)
 
     @atomic
     def overwrite_fragments(
@@ -230,10 +226,9 @@ class TableWrites:
     ) -> None:
         """Replace all rows by those that were written for a prepared table, each in this schema."""
         check_primary_key(prepared.key, schema, prepared.primary_key)
-        self._take_in(
-            prepared,
-            overwrite_fragments_step(prepared.version_ref, fragments, schema=schema, unique_by=prepared.primary_key),
-        )
+        key = prepared.primary_key
+        step = overwrite_fragments_step(prepared.version_ref, fragments, schema=schema, unique_by=key)
+        self._take_in(prepared, step)
 
     @atomic
     def replace_fragments(self, prepared: StagedTable, change: WrittenChange) -> None:

@@ -125,9 +125,8 @@ def begin_run(
         try:
             now = repo_store.heads.find(head.branch)
             if now is None or now.state.is_deleted or now.state.created_as != head.state.created_as:
-                raise BranchNotFoundError(
-                    f"branch '{head.branch}' was deleted at the same time", hint="begin on another one"
-                )
+                hint = "begin on another one"
+                raise BranchNotFoundError(f"branch '{head.branch}' was deleted at the same time", hint=hint)
         except AnabranchError:
             close_run(repo_store, first, RunPhase.ABORTED)
             raise
@@ -162,27 +161,22 @@ def _first_entry(
 
 def get_run(repo_store: RepoStore, run_id: str) -> LogEntry:
     """Return the newest entry of a run's log, whether it has ended or not."""
-    entry = repo_store.heads.find(BranchName.of_run(_checked_id(run_id)))
+    try:
+        branch = BranchName.of_run(CommitId.parse(run_id).value)
+    except InvalidNameError:
+        hint = "copy the 26 characters that the list of runs shows"
+        raise InvalidNameError(f"run id {run_id!r} is not valid", hint=hint) from None
+    entry = repo_store.heads.find(branch)
     if entry is None:
         raise RunNotFoundError(f"there is no run {run_id!r}", hint="list the runs with `run_list()`")
     return entry
-
-
-def _checked_id(run_id: str) -> str:
-    try:
-        return CommitId.parse(run_id).value
-    except InvalidNameError:
-        raise InvalidNameError(
-            f"run id {run_id!r} is not valid", hint="copy the 26 characters that the list of runs shows"
-        ) from None
 
 
 def list_runs(repo_store: RepoStore, page: NamePage = ALL, *, target: BranchName | None = None) -> Iterator[RunInfo]:
     """Yield the runs from a page on, newest first; they are read on demand."""
     list_alive = cache(repo_store.config.leases.list_alive)  # many runs have one target
     for entry in repo_store.heads.list_runs(page):
-        on = run_state(entry).target
-        if target is None or on == target:
+        if target is None or run_state(entry).target == target:
             yield describe_run(repo_store, entry, list_alive)
 
 
@@ -253,8 +247,7 @@ def next_run_entry(repo_store: RepoStore, entry: LogEntry, run: RunState) -> Log
 
 def move_run(repo_store: RepoStore, run_id: str, decide: Decide, *, known: LogEntry | None = None) -> LogEntry:
     """Put the next entry of a run's log, whether the run has ended or not."""
-    branch = BranchName.of_run(run_id)
-    newest = partial(get_run, repo_store, run_id)
+    branch, newest = BranchName.of_run(run_id), partial(get_run, repo_store, run_id)
     return repo_store.heads.move(branch, decide, known=known, newest=newest, attempts=_MAX_ATTEMPTS)
 
 
@@ -329,8 +322,7 @@ def fence_off_publishers(repo_store: RepoStore, entry: LogEntry) -> GraphCommit 
             return None  # no run can be published to a deleted or protected branch, now or later
         return repo_store.heads.next_entry(head, BranchEvent.ABORTED)
 
-    newest = partial(newest_entry, repo_store, target)
-    repo_store.heads.move(target, fence, newest=newest, attempts=_MAX_ATTEMPTS)
+    repo_store.heads.move(target, fence, newest=partial(newest_entry, repo_store, target), attempts=_MAX_ATTEMPTS)
     return published
 
 

@@ -218,9 +218,8 @@ def _check_values(step: ChangeColumn, table: Table) -> None:
         try:
             cast_computed(batch.column(0), field)
         except SchemaMismatchError as err:
-            raise SchemaMismatchError(
-                f"tables.{step.table}.columns.{step.after.name}: {err.problem}", hint=err.hint
-            ) from None
+            problem = f"tables.{step.table}.columns.{step.after.name}: {err.problem}"
+            raise SchemaMismatchError(problem, hint=err.hint) from None
 
 
 def _check_new_key(step: ChangePrimaryKey, steps: list[Step], table: Table, schema: TableSchema) -> None:
@@ -257,7 +256,6 @@ def _stage(tx: Transaction, plan: SchemaPlan, desired: SchemaState) -> None:
 
 
 def _change_table(staged: StagedTable, *, table: TableSchema, steps: list[Step]) -> StagedTable:
-    """Return a table with all steps of its plan staged."""
     new_key = next(iter(_of_kind(ChangePrimaryKey, steps)), None)
     if new_key is not None:
         # Columns of a primary key cannot be changed or dropped.
@@ -300,7 +298,6 @@ def _column_changes(steps: Iterable[Step]) -> list[ColumnChange]:
 
 
 def _add_empty_columns(staged: StagedTable, new: list[Column]) -> StagedTable:
-    """Add the columns without a default."""
     empty = [column for column in new if column.default is None]
     if not empty:
         return staged
@@ -339,9 +336,8 @@ def _build_indices(staged: StagedTable, steps: Iterable[Step]) -> StagedTable:
     if not staged.version_ref.count_rows():
         return staged  # Lance cannot build an index without rows. The note remains, and the next apply builds it.
     for index in (create.index for create in _of_kind(CreateIndex, steps)):
-        staged = table_changes.index_column(
-            staged, index.column, kind=index.kind.value, name=index.chosen_name, vector=index.vector
-        )
+        name, kind = index.chosen_name, index.kind.value
+        staged = table_changes.index_column(staged, index.column, kind=kind, name=name, vector=index.vector)
     return staged
 
 

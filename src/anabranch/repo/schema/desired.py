@@ -98,10 +98,8 @@ class Node:
             return "true" if self.value else "false"
         text = self.text()
         if _DATE.match(text):
-            self.fail(
-                f"{text!r} is a subtraction in SQL, not a date",
-                hint="write \"date '2026-01-31'\", or \"timestamp '2026-01-31 12:00:00'\"",
-            )
+            hint = "write \"date '2026-01-31'\", or \"timestamp '2026-01-31 12:00:00'\""
+            self.fail(f"{text!r} is a subtraction in SQL, not a date", hint=hint)
         return text
 
     def flag(self) -> bool:
@@ -111,9 +109,8 @@ class Node:
 
     def number(self) -> int:
         if not isinstance(self.value, str) or not re.fullmatch("0*[1-9][0-9]{0,8}", self.value):
-            self.fail(
-                f"expected an integer from 1 to 999999999, got {_shown(self.value)}", hint="write a number such as 16"
-            )
+            hint = "write a number such as 16"
+            self.fail(f"expected an integer from 1 to 999999999, got {_shown(self.value)}", hint=hint)
         return int(self.value)
 
 
@@ -127,9 +124,8 @@ def read_desired(desired: Desired, *, storage_options: Mapping[str, str]) -> Sch
         return _read(_parse_yaml(_read_file(text, storage_options) if is_file else text))
     if isinstance(desired, Mapping):
         return _read(_parse_values(desired))
-    raise InvalidInputError(
-        f"cannot read a schema from {desired!r} ({type(desired).__name__})", hint="pass YAML text, a path, or a dict"
-    )
+    hint = "pass YAML text, a path, or a dict"
+    raise InvalidInputError(f"cannot read a schema from {desired!r} ({type(desired).__name__})", hint=hint)
 
 
 def _read_file(path: str, storage_options: Mapping[str, str]) -> str:
@@ -277,9 +273,8 @@ def _check_origins(node: Node, renames: list[tuple[str, str]]) -> None:
     taken: dict[str, str] = {}
     for was, name in renames:
         if was in taken:
-            node.fail(
-                f"both {taken[was]!r} and {name!r} have the earlier name {was!r}", hint="remove 'was' from one of them"
-            )
+            hint = "remove 'was' from one of them"
+            node.fail(f"both {taken[was]!r} and {name!r} have the earlier name {was!r}", hint=hint)
         taken[was] = name
 
 
@@ -298,9 +293,8 @@ def _parse_yaml(text: str) -> Node:
     except RecursionError:
         raise InvalidSchemaError("the schema is nested too deeply", hint="use fewer levels") from None
     if root is None:
-        raise InvalidSchemaError(
-            "the schema is empty", hint="start with 'tables:', or print a schema with `schema_show()`"
-        )
+        hint = "start with 'tables:', or print a schema with `schema_show()`"
+        raise InvalidSchemaError("the schema is empty", hint=hint)
     return _read_yaml(root, count(1))
 
 
@@ -338,9 +332,8 @@ def _read_mapping(node: Any, numbers: Iterator[int], *, path: str, depth: int) -
         if key.value in found:
             here.fail(f"{key.value!r} is given twice", hint="keep one of them")
         # Use the line of the name: a long value may start on a later line.
-        found[key.value] = replace(
-            _read_yaml(item, numbers, path=_join(path, key.value), depth=depth + 1), line=here.line
-        )
+        inside = _read_yaml(item, numbers, path=_join(path, key.value), depth=depth + 1)
+        found[key.value] = replace(inside, line=here.line)
     return found
 
 
@@ -363,9 +356,8 @@ def _parse_values(value: Any, *, path: str = "", depth: int = 0) -> Node:
         case Sequence() if not isinstance(value, bytes | bytearray):
             items = (_parse_values(item, path=f"{path}[{n}]", depth=depth + 1) for n, item in enumerate(value))
             return Node(path=path, line=None, value=tuple(items))
-    return here.fail(
-        f"unsupported value of type {type(value).__name__}", hint="pass dicts, lists, text, numbers, True or False"
-    )
+    hint = "pass dicts, lists, text, numbers, True or False"
+    return here.fail(f"unsupported value of type {type(value).__name__}", hint=hint)
 
 
 def _check_depth(depth: int) -> None:

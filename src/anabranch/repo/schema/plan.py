@@ -291,7 +291,6 @@ def _plan_table(table: TableSchema, found: CurrentTable) -> list[Step]:
 
 
 def _plan_columns(table: TableSchema, before: Mapping[str, Column], origins: Mapping[str, str]) -> Iterator[Step]:
-    """Plan the columns to rename, change and add."""
     for new, old in origins.items():
         if new != old:
             yield RenameColumn(table=table.key, column=new, was=old)

@@ -109,19 +109,16 @@ def check_index(index: Index, column: Column) -> None:
     prefixes, needed = _NEEDS.get(kind, (("",), ""))
     # The storage of an extension type is not known here, so Lance decides when it builds the index.
     if not column.type.startswith((*prefixes, "extension<")):
-        raise InvalidInputError(
-            f"an index of type {kind.value} needs {needed}, but column {column.name!r} is {column.type}",
-            hint="use another column, or another type of index",
-        )
+        problem = f"an index of type {kind.value} needs {needed}, but column {column.name!r} is {column.type}"
+        raise InvalidInputError(problem, hint="use another column, or another type of index")
     sizes = (index.num_partitions, index.num_sub_vectors)
     if not kind.is_vector:
         if sizes != (None, None):
             raise InvalidInputError(f"an index of type {kind.value} has no partitions", hint="leave them out")
         return
     if kind.value.endswith("_pq") and None in sizes:
-        raise InvalidInputError(
-            f"an index of type {kind.value} needs num_partitions and num_sub_vectors", hint="add both, such as 16 and 8"
-        )
+        hint = "add both, such as 16 and 8"
+        raise InvalidInputError(f"an index of type {kind.value} needs num_partitions and num_sub_vectors", hint=hint)
     if index.num_sub_vectors is not None and not column.type.startswith("extension<"):
         size = column.arrow.type.list_size
         if size % index.num_sub_vectors:
@@ -298,8 +295,7 @@ class CurrentTable:
 
 def read_current(tables: Iterable[Table]) -> dict[TableKey, CurrentTable]:
     """Read the current schema of tables, in parallel."""
-    found = in_parallel(_read_table, tables)
-    return {table.schema.key: table for table in found}
+    return {table.schema.key: table for table in in_parallel(_read_table, tables)}
 
 
 def built_indices(version_ref: VersionRef) -> list[Index]:

@@ -45,7 +45,14 @@ def rename_branch(repo_store: RepoStore, old: BranchName, new: BranchName) -> Br
         raise InvalidInputError("branch 'main' cannot be renamed", hint="make a branch from it instead")
     head = repo_store.heads.get(old)
     refuse_protected(head)
-    _refuse_external_writes(repo_store, old)
+    settle_head(repo_store, old)
+    # Later writes go to the homes of the new name, so that an external write to those of the old name would be lost.
+    for write in list_external_writes(repo_store, old):
+        called = f"'{write.table}', branch='{old}'"
+        raise ExternalWriteError(
+            f"another Lance tool wrote to '{write.table}' on branch '{old}', and a rename would lose that",
+            hint=f"merge it with `adopt({called})`, or set it aside with `settle({called}, force=True)`",
+        )
     for losses in range(1, _MAX_ATTEMPTS + 1):
         try:
             return BranchInfo.of(_rename(repo_store, head, new), repo_store.heads.follow)
@@ -57,17 +64,6 @@ def rename_branch(repo_store: RepoStore, old: BranchName, new: BranchName) -> Br
 
 class _OvertakenError(BusyError):
     """Another writer moved the branch between the two entries of a rename."""
-
-
-def _refuse_external_writes(repo_store: RepoStore, branch: BranchName) -> None:
-    """Refuse to rename a branch with external writes: later writes go to the homes of the new name."""
-    settle_head(repo_store, branch)
-    for write in list_external_writes(repo_store, branch):
-        called = f"'{write.table}', branch='{branch}'"
-        raise ExternalWriteError(
-            f"another Lance tool wrote to '{write.table}' on branch '{branch}', and a rename would lose that",
-            hint=f"merge it with `adopt({called})`, or set it aside with `settle({called}, force=True)`",
-        )
 
 
 def _rename(repo_store: RepoStore, head: LogEntry, new: BranchName) -> LogEntry:
@@ -87,7 +83,10 @@ def _rename(repo_store: RepoStore, head: LogEntry, new: BranchName) -> LogEntry:
         new, lambda tombstone: put_after(tombstone, first), verify=lambda entry: _end_old_name(repo_store, head, entry)
     )
     if entry is None:
-        raise BranchExistsError(f"branch '{new}' already exists", hint=_hint_for_taken(repo_store, head, new))
+        newest, hint = repo_store.heads.find(new), "choose another name, or delete it first"
+        if newest is not None and newest.renamed_from == head.branch:
+            hint = f"a rename that was interrupted has left it: delete '{new}', then rename again"
+        raise BranchExistsError(f"branch '{new}' already exists", hint=hint)
     return entry
 
 
@@ -105,8 +104,7 @@ def _end_old_name(repo_store: RepoStore, head: LogEntry, entry: LogEntry) -> Non
 
     def verify(_: LogEntry) -> None:
         # A deletion of the new name, and a run that begins on the old one, also write first and read then.
-        newest = repo_store.heads.get(entry.branch)
-        if newest.state.created_as != entry.state.created_as:
+        if repo_store.heads.get(entry.branch).state.created_as != entry.state.created_as:
             raise BranchNotFoundError(f"branch '{entry.branch}' was deleted at the same time", hint="rename again")
         refuse_active_runs(repo_store, head.branch)
 
@@ -120,13 +118,6 @@ def _end_old_name(repo_store: RepoStore, head: LogEntry, entry: LogEntry) -> Non
         if isinstance(err, BusyError) and not isinstance(err, _OvertakenError):
             raise _OvertakenError(err.problem, hint=err.hint) from err
         raise
-
-
-def _hint_for_taken(repo_store: RepoStore, head: LogEntry, new: BranchName) -> str:
-    newest = repo_store.heads.find(new)
-    if newest is not None and newest.renamed_from == head.branch:
-        return f"a rename that was interrupted has left it: delete '{new}', then rename again"
-    return "choose another name, or delete it first"
 
 
 def pull_table(repo_store: RepoStore, branch: BranchName, key: TableKey) -> Published | None:
@@ -172,14 +163,10 @@ def _pulled_from(repo_store: RepoStore, entry: LogEntry, key: TableKey) -> Commi
     """Return the commit with the table to pull: the head of the parent, or of main if a live parent shows main's."""
     parent = entry.state.parent
     if parent is None or parent.branch is None:
-        raise InvalidInputError(
-            f"branch '{entry.branch}' was not made from a branch, so there is nothing to pull from",
-            hint="reset the table's branch to a commit instead",
-        )
+        problem = f"branch '{entry.branch}' was not made from a branch, so there is nothing to pull from"
+        raise InvalidInputError(problem, hint="reset the table's branch to a commit instead")
     source = repo_store.heads.get(repo_store.heads.follow(parent) or parent.branch)
-    if source.state.follows_main(key):
-        return repo_store.heads.get(BranchName(MAIN)).head
-    return source.head
+    return repo_store.heads.get(BranchName(MAIN)).head if source.state.follows_main(key) else source.head
 
 
 def freeze_branch(repo_store: RepoStore, branch: BranchName) -> Published:

@@ -64,9 +64,8 @@ def stage_new(
     `is_taken` returns whether another table has a folder, for example one that was renamed and has kept its folder.
     """
     if not isinstance(schema, pa.Schema):
-        raise InvalidInputError(
-            f"the schema of '{key}' is {schema!r} ({type(schema).__name__})", hint="pass a pyarrow.Schema"
-        )
+        hint = "pass a pyarrow.Schema"
+        raise InvalidInputError(f"the schema of '{key}' is {schema!r} ({type(schema).__name__})", hint=hint)
     check_primary_key(key, schema, primary_key)
     dataset = f"{key.bucket}/{key.table}.lance"
     # A renamed table keeps its folder, so that the folder of a name may belong to another table.
@@ -74,17 +73,15 @@ def stage_new(
         dataset = free_dataset(config, key)
     try:
         version_ref = _create(config, branch, dataset, schema)
-    except DatasetExistsError:
-        taken_over = _take_over(config, branch, dataset, schema)
+    except (DamagedFileError, DatasetExistsError) as err:
+        # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
+        is_torn = isinstance(err, DamagedFileError)
+        taken_over = None if is_torn else _take_over(config, branch, dataset, schema)
         # Write first, then look for the notice. A collection announces the removal first and lists the folder then, so
         # that one of the two sees the other.
         if taken_over is not None and not is_being_removed(config, dataset):
             left, emptied = taken_over
             return _new_staged_table(key, dataset, left, primary_key).then(Step("create", emptied))
-        dataset = free_dataset(config, key)
-        version_ref = _create(config, branch, dataset, schema)
-    except DamagedFileError:
-        # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
         dataset = free_dataset(config, key)
         version_ref = _create(config, branch, dataset, schema)
     return _new_staged_table(key, dataset, home_for_writing(config, branch, version_ref), primary_key)
@@ -135,10 +132,8 @@ def check_primary_key(key: TableKey, schema: pa.Schema, primary_key: Sequence[st
     require_names(primary_key, "primary_key")
     for name in primary_key:
         if name not in schema.names:
-            raise SchemaMismatchError(
-                f"the primary key of '{key}' names the column {name!r}, which is not there",
-                hint=suggest(name, schema.names, listed_columns(schema.names)),
-            )
+            problem = f"the primary key of '{key}' names the column {name!r}, which is not there"
+            raise SchemaMismatchError(problem, hint=suggest(name, schema.names, listed_columns(schema.names)))
         if not _can_be_key(schema.field(name).type):
             raise InvalidInputError(
                 f"column {name!r} of '{key}' is {show_type(schema.field(name).type)} and cannot be a key",
@@ -169,9 +164,8 @@ def taken_homes(tables: TableMap, *, besides: Container[TableKey]) -> frozenset[
 def refuse_shared_home(key: TableKey, entry: TableEntry, taken: Container[tuple[str, str | None]]) -> None:
     """Refuse a folder that another table uses, because that table was created and renamed concurrently."""
     if (entry.dataset, entry.home) in taken:
-        raise WriteConflictError(
-            f"another table took the folder of table '{key}' at the same time", hint="do it again on the new state"
-        )
+        hint = "do it again on the new state"
+        raise WriteConflictError(f"another table took the folder of table '{key}' at the same time", hint=hint)
 
 
 def home_for_writing(config: RepoConfig, branch: BranchName, version_ref: VersionRef) -> VersionRef:

@@ -145,8 +145,7 @@ def prepare_settlement(
     written = {key: entry for key, entry in changes.items() if entry and owns(head.home_branch, entry.home)}
     staged = [(key, entry) for key, entry in written.items() if key not in created]
     prepare = partial(_try_to_prepare, config, settles=head.state.run is None)
-    found = in_parallel(prepare, staged, at_a_time=config.tables_at_a_time)
-    prepared = list(filter(None, found))
+    prepared = list(filter(None, in_parallel(prepare, staged, at_a_time=config.tables_at_a_time)))
     manifests = tuple((key, one, manifest) for key, one, manifest in prepared if manifest is not None)
     if len(prepared) < len(staged):
         # An external write is pending, or a manifest is damaged. The commit does not depend on either, so wait for
@@ -200,11 +199,9 @@ class Attempt:
             self.main = find_main(self.repo_store, self.expected)
         # A branch that was protected when the change began may be open again.
         known = None if self.expected.state.is_protected and self.spec.guard is None else self.expected
-        branch = self.expected.branch
+        branch, decide = self.expected.branch, self.next_entry
         try:
-            entry = move_branch(
-                self.repo_store, branch, self.next_entry, made=self.made, known=known, attempts=_MAX_ATTEMPTS
-            )
+            entry = move_branch(self.repo_store, branch, decide, made=self.made, known=known, attempts=_MAX_ATTEMPTS)
         except BaseException:
             # The prepared manifests are temporary files, which would stay until garbage collection.
             self.settlement.discard()
@@ -220,9 +217,8 @@ class Attempt:
             self.settlement.discard()
             self.settlement = Settlement()
         if head.state.created_as != self.expected.state.created_as:
-            raise BranchNotFoundError(
-                f"branch '{head.branch}' was deleted and created again at the same time", hint="begin on the new branch"
-            )
+            problem = f"branch '{head.branch}' was deleted and created again at the same time"
+            raise BranchNotFoundError(problem, hint="begin on the new branch")
         # Before the rebase: another process may have put this same change, which would conflict with itself.
         if self.spec.once is not None:
             self.earlier = self.repo_store.find_once(self.spec.once, head)
@@ -268,8 +264,7 @@ class Attempt:
         elif state.run is not None or state.is_live:
             # The tables that the branch or run has changed, with this commit.
             own = tuple(sorted({*own} - spec.released | {*changes}))
-        at = record.commit.created_at
-        return repo_store.heads.next_entry(head, event, at=at, head=record, mode=mode, own=own)
+        return repo_store.heads.next_entry(head, event, at=record.commit.created_at, head=record, mode=mode, own=own)
 
 
 def move_branch(
@@ -315,7 +310,6 @@ def _mark_collected(repo_store: RepoStore, made: Made) -> None:
 def _run_checks(
     repo_store: RepoStore, head: LogEntry, record: CommitRecord, full_map: TableMap | None, spec: CommitSpec
 ) -> None:
-    """Run the pre-publish checks."""
     tables = full_map or repo_store.commits.tables_of(record)
     if spec.guard is not None and head.state.checks:
         spec.guard(head.state.checks, record, tables)

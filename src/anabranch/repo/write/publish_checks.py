@@ -59,10 +59,8 @@ def callable_checks(checks: Sequence[NamedCheck]) -> tuple[NamedCheck, ...]:
     """Return the checks if this process can run all of them. It cannot run functions of other processes."""
     for name, check in checks:
         if check == "":
-            raise InvalidInputError(
-                f"the check {name!r} is a function of the process that began the run",
-                hint="publish the run there, or begin it with checks in SQL",
-            )
+            hint = "publish the run there, or begin it with checks in SQL"
+            raise InvalidInputError(f"the check {name!r} is a function of the process that began the run", hint=hint)
     return tuple(checks)
 
 
@@ -90,8 +88,7 @@ def run_checks(
 
 def outcomes_of(checks: Sequence[NamedCheck], ran: Sequence[CheckOutcome]) -> tuple[CheckOutcome, ...]:
     """Return the outcomes of all checks, in their order, given those of the first ones, which ran."""
-    left = (_outcome(name, check, CheckResult.NOT_RUN) for name, check in checks[len(ran) :])
-    return (*ran, *left)
+    return (*ran, *(_outcome(name, check, CheckResult.NOT_RUN) for name, check in checks[len(ran) :]))
 
 
 def _outcome(name: str, check: Check, result: CheckResult) -> CheckOutcome:
@@ -125,26 +122,20 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
         # The function has not run yet, so it has checked nothing.
         if inspect.iscoroutine(answer):
             answer.close()
-        raise CheckFailedError(
-            f"the check {name!r} returned a {type(answer).__name__} and checked nothing",
-            hint="give an ordinary function, not an async one or one that yields",
-        )
-    if _is_false(answer):
+        hint = "give an ordinary function, not an async one or one that yields"
+        raise CheckFailedError(f"the check {name!r} returned a {type(answer).__name__} and checked nothing", hint=hint)
+    import numpy as np
+    import pyarrow as pa
+
+    # False may be that of Python, numpy or Arrow. An empty result or 0 is not False.
+    plain = answer.as_py() if isinstance(answer, pa.BooleanScalar) else answer
+    if isinstance(plain, bool | np.bool_) and not plain:
         raise _failed(name, "failed")
 
 
 def _failed(name: str, problem: str) -> CheckFailedError:
     hint = "correct the data, then publish again"
     return CheckFailedError(f"the check {name!r} {problem}", hint=hint, details={"check": name})
-
-
-def _is_false(answer: object) -> bool:
-    """Return whether a result is False, of Python, numpy or Arrow. An empty result or 0 is not False."""
-    import numpy as np
-    import pyarrow as pa
-
-    plain = answer.as_py() if isinstance(answer, pa.BooleanScalar) else answer
-    return isinstance(plain, bool | np.bool_) and not plain
 
 
 def _name(check: object) -> str:

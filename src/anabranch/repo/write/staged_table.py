@@ -147,9 +147,8 @@ def append_fragments_step(
         _check_keys(version_ref, keys, primary_key, may_exist=may_exist)
 
     def again(other: VersionRef) -> VersionRef:
-        return append_again(
-            other, fragments, before=version_ref, after=staged, unique_by=() if may_exist else primary_key
-        )
+        unique_by = () if may_exist else primary_key
+        return append_again(other, fragments, before=version_ref, after=staged, unique_by=unique_by)
 
     return Step("append", staged, again)
 
@@ -245,7 +244,10 @@ def replace_fragments_step(version_ref: VersionRef, change: WrittenChange, *, pr
         # Addresses mean the same rows only as long as no other commit has deleted, changed or moved them.
         staging.require_rows(change.read, on, change.addresses)
         if change.may_repeat_keys and primary_key:
-            _check_written_keys(on, change, primary_key)
+            # Written rows must have different keys, and none that a row which stays has.
+            left = staging.delete_rows(on, change.addresses).version_ref
+            added = staging.append_fragments(left, (*change.moved, *change.fresh))
+            _refuse_existing(left, scan.appended_keys(left, added, primary_key), primary_key)
         try:
             return staging.replace_written(on, addresses=change.addresses, moved=change.moved, fresh=change.fresh)
         except SchemaMismatchError as err:
@@ -253,13 +255,6 @@ def replace_fragments_step(version_ref: VersionRef, change: WrittenChange, *, pr
             raise WriteConflictError("its files were moved by another commit", hint="run the statement again") from err
 
     return Step("change of rows", replaced(version_ref), replaced)
-
-
-def _check_written_keys(on: VersionRef, change: WrittenChange, primary_key: Sequence[str]) -> None:
-    """Refuse written rows with a repeated key, or with the key of a row that stays."""
-    left = staging.delete_rows(on, change.addresses).version_ref
-    added = staging.append_fragments(left, (*change.moved, *change.fresh))
-    _refuse_existing(left, scan.appended_keys(left, added, primary_key), primary_key)
 
 
 def with_wanted_indices(staged_table: StagedTable) -> StagedTable:
@@ -275,10 +270,8 @@ def replayed(staged_table: StagedTable, theirs: TableEntry, version_ref: Version
     rows: int | None = theirs.rows
     for step in staged_table.steps:
         if step.again is None:
-            raise WriteConflictError(
-                f"table '{staged_table.key}' was changed by another commit while this one did {step.name!r}",
-                hint="run the transaction again on the new state",
-            )
+            problem = f"table '{staged_table.key}' was changed by another commit while this one did {step.name!r}"
+            raise WriteConflictError(problem, hint="run the transaction again on the new state")
         with conflicts_named(staged_table.key):
             version_ref = step.again(version_ref)
         rows = None if rows is None or step.added is None else rows + step.added
@@ -305,10 +298,8 @@ def conflicts_named(key: TableKey) -> Iterator[None]:
 def _refuse_other_columns(before: VersionRef, now: VersionRef) -> None:
     # On a version with other columns Lance accepts the same files, and then reads nulls or wrong columns from them.
     if not staging.has_same_fields(before, now):
-        raise WriteConflictError(
-            "the columns of the table were changed by another commit at the same time",
-            hint="run the transaction again on the new state",
-        )
+        hint = "run the transaction again on the new state"
+        raise WriteConflictError("the columns of the table were changed by another commit at the same time", hint=hint)
 
 
 def _check_keys(version_ref: VersionRef, rows: KeyRows, keys: Sequence[str], *, may_exist: bool) -> None:
@@ -324,10 +315,8 @@ def _refuse_existing(
     existing = staging.find_taken_keys(version_ref, rows, keys, beyond=beyond)
     if existing is not None:
         number = "1 key already exists" if existing.count == 1 else f"{existing.count} keys already exist"
-        raise KeyConflictError(
-            f"{number} in the table, for example {existing.example}",
-            hint="change these rows with `upsert()`, or remove them from the data",
-        )
+        hint = "change these rows with `upsert()`, or remove them from the data"
+        raise KeyConflictError(f"{number} in the table, for example {existing.example}", hint=hint)
 
 
 def check_unique(version_ref: VersionRef, keys: Sequence[str]) -> None:

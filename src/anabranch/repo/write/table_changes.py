@@ -227,9 +227,8 @@ def drop_columns(staged_table: StagedTable, columns: Sequence[str]) -> StagedTab
     require_names(columns)
     for name in columns:
         if name in staged_table.primary_key:
-            raise InvalidInputError(
-                f"column {name!r} is part of the primary key of '{staged_table.key}'", hint="set another key first"
-            )
+            hint = "set another key first"
+            raise InvalidInputError(f"column {name!r} is part of the primary key of '{staged_table.key}'", hint=hint)
     return _after(staged_table, "drop columns", staging.drop_columns(staged_table.version_ref, columns))
 
 
@@ -290,17 +289,15 @@ def with_fitting_defaults(staged_table: StagedTable, columns: Iterable[str]) -> 
 def require_where(where: str | None, what: str) -> str:
     """Refuse a change of rows without a predicate, because it is usually a mistake."""
     if where is None:
-        raise InvalidExpressionError(
-            f"the {what} has no predicate", hint=f"pass `where=...`, or `where='true'` to {what} all rows"
-        )
+        hint = f"pass `where=...`, or `where='true'` to {what} all rows"
+        raise InvalidExpressionError(f"the {what} has no predicate", hint=hint)
     return where
 
 
 def require_expressions(given: object) -> None:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise InvalidInputError(
-            f"{given!r} does not map columns to expressions", hint="give a dict such as {'price': 'price * 2'}"
-        )
+        hint = "give a dict such as {'price': 'price * 2'}"
+        raise InvalidInputError(f"{given!r} does not map columns to expressions", hint=hint)
 
 
 def _require_changes(given: object) -> None:

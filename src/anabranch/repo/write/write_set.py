@@ -215,10 +215,8 @@ class WriteSet:
         """Add a table that was prepared before. If it has changed since, rebase it onto the change if that is safe."""
         key = prepared.key
         if key in self.changed_keys():
-            raise InvalidInputError(
-                f"this transaction has changed table '{key}' already",
-                hint="take the files in before, or in another one",
-            )
+            hint = "take the files in before, or in another one"
+            raise InvalidInputError(f"this transaction has changed table '{key}' already", hint=hint)
         # No rows were written. A new table is created even without rows.
         if step.version_ref == prepared.version_ref and prepared.origin is not None:
             return
@@ -272,15 +270,13 @@ class WriteSet:
         hint = "run the transaction again on the new state"
         is_new_here = origin is None or staged_table is None or staged_table.origin is None
         if theirs is None or staged_table is None or is_new_here or theirs.primary_key != staged_table.primary_key:
-            raise WriteConflictError(
-                f"table '{key}' was created, dropped or replaced by another commit at the same time", hint=hint
-            )
+            problem = f"table '{key}' was created, dropped or replaced by another commit at the same time"
+            raise WriteConflictError(problem, hint=hint)
         # After a reset or a pull the table is in a home of another branch, where this branch must not write.
         if not owns(self.head.home_branch, theirs.home):
             raise WriteConflictError(f"table '{key}' was reset by another commit at the same time", hint=hint)
-        return replayed(
-            staged_table, theirs, VersionRef(home=self._repo_store.config.home_of(theirs), version=theirs.version)
-        )
+        version_ref = VersionRef(home=self._repo_store.config.home_of(theirs), version=theirs.version)
+        return replayed(staged_table, theirs, version_ref)
 
 
 def warn_dropped(write_set: WriteSet) -> None:
