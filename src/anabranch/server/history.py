@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query
 from fastapi.responses import JSONResponse
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from anabranch.display import to_datetime
 from anabranch.ids import MAIN, CommitId, TableKey
@@ -49,10 +49,8 @@ Timestamp = Annotated[datetime, BeforeValidator(to_datetime)]
 _BranchId = Annotated[str, BeforeValidator(lambda name: DEFAULT_BRANCH if name == MAIN else name)]
 
 
-class Commit(BaseModel):
+class Commit(BaseModel, from_attributes=True):
     """A commit of a branch."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: Annotated[str, Field(validation_alias="graph_commit_id")]
     branch_id: Annotated[_BranchId, Field(validation_alias="branch")]
@@ -73,9 +71,7 @@ class CommitList(BaseModel):
     next: str | None
 
 
-class ColumnChanged(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
+class ColumnChanged(BaseModel, from_attributes=True):
     change: str
     column: str
     before: str | None
@@ -87,10 +83,8 @@ _Bucket = Annotated[str, BeforeValidator(lambda key: TableKey.parse(key).bucket)
 _Table = Annotated[str, BeforeValidator(lambda key: TableKey.parse(key).table)]
 
 
-class TableChange(BaseModel):
+class TableChange(BaseModel, from_attributes=True):
     """How a table of a branch differs from that of main. Rows are counted from main to the branch."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     bucket: Annotated[_Bucket, Field(validation_alias="key")]
     table: Annotated[_Table, Field(validation_alias="key")]
@@ -119,10 +113,8 @@ class ChangedRows(BaseModel):
     has_more: bool
 
 
-class Drift(BaseModel):
+class Drift(BaseModel, from_attributes=True, coerce_numbers_to_str=True):
     """How main has changed a table since the branch copied it. Versions are those of Lance, as text."""
-
-    model_config = ConfigDict(from_attributes=True, coerce_numbers_to_str=True)
 
     bucket: Annotated[_Bucket, Field(validation_alias="table")]
     table: _Table
@@ -208,10 +200,8 @@ class NewTag(Body):
     description: FreeText = ""
 
 
-class Tag(BaseModel):
+class Tag(BaseModel, from_attributes=True):
     """A name of a commit that does not move."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: str
     commit_id: str

@@ -49,10 +49,8 @@ _PARQUET_START = b"PAR1"
 _Character = Annotated[str | None, Field(min_length=1, max_length=1)]
 
 
-class ImportOptions(BaseModel):
+class ImportOptions(BaseModel, extra="forbid"):
     """How to read a file."""
-
-    model_config = ConfigDict(extra="forbid")
 
     file_id: Annotated[
         str | None, Field(pattern=FILE_ID, max_length=64, description="A file that was uploaded before.")

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import Query, Request
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from anabranch.errors import InvalidInputError, MergeConflictError
 from anabranch.ids import MAIN
@@ -101,10 +101,8 @@ class MergeOrder(MergeQuestion):
     ] = False
 
 
-class MergeConflict(BaseModel):
+class MergeConflict(BaseModel, from_attributes=True):
     """A conflict with the values of the base, the source and the target. See the page Merging for its fields."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     table: str
     kind: ConflictKind
@@ -125,10 +123,8 @@ class ConflictPage(BaseModel):
     next: int | None
 
 
-class PlannedTable(BaseModel):
+class PlannedTable(BaseModel, from_attributes=True):
     """What a merge changes in a table. `taken_from` is the side that the whole table is taken from, if any."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     table: str
     action: str
@@ -146,20 +142,16 @@ class PlannedTable(BaseModel):
     conflicts: int
 
 
-class Gap(BaseModel):
+class Gap(BaseModel, from_attributes=True):
     """Conflicts of a table that the strategy does not decide, and what to do instead."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     table: str
     conflicts: int
     hint: str
 
 
-class Plan(BaseModel):
+class Plan(BaseModel, from_attributes=True):
     """A merge before it is published. `conflicts` are the first ones of `conflict_count`."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     source: str
     into: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from anabranch.errors import InvalidInputError, TooLargeError
 from anabranch.files.formats import csv_lines, json_rows
@@ -105,10 +105,8 @@ def _first_rows(table: Table, request: PreviewRequest, *, columns: Sequence[str]
 router = make_router("rows", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")
 
 
-class NewRows(Body):
+class NewRows(Body, json_schema_extra={"examples": [{"rows": [{"id": 1, "amount": "12.50"}]}]}):
     """Rows as objects. Bytes are in base 64, decimals and times are text."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"rows": [{"id": 1, "amount": "12.50"}]}]})
 
     rows: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=100_000)]
 
@@ -133,10 +131,8 @@ class PreviewFormat(StrEnum):
     CSV = "csv"
 
 
-class PreviewOptions(BaseModel):
+class PreviewOptions(BaseModel, extra="forbid"):
     """The rows, columns, order and format of a preview."""
-
-    model_config = ConfigDict(extra="forbid")
 
     limit: Annotated[int, Field(ge=1, description="Maximum number of rows.")] = 100
     columns: Annotated[str | None, Field(max_length=10_000, description="Only these columns: `id,amount`.")] = None

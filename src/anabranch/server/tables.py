@@ -34,10 +34,8 @@ _Name = Annotated[str, Field(min_length=1, max_length=256, examples=["amount"])]
 _Type = Annotated[str, Field(min_length=1, max_length=1000, examples=["int64", "string", "decimal(10, 2)"])]
 
 
-class ColumnInfo(BaseModel):
+class ColumnInfo(BaseModel, from_attributes=True):
     """A column, with its Arrow type."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: str
     type: Annotated[str, BeforeValidator(show_type)]
@@ -94,9 +92,7 @@ class NewTable(Body):
     primary_key: Annotated[list[_Name], Field(max_length=32, default_factory=list)]
 
 
-class NewColumns(Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"columns": [{"name": "note", "type": "string"}]}]})
-
+class NewColumns(Body, json_schema_extra={"examples": [{"columns": [{"name": "note", "type": "string"}]}]}):
     columns: Annotated[list[NewColumn], Field(min_length=1, max_length=2000)]
 
 
