@@ -143,8 +143,7 @@ _Bearer = Annotated[
 class Public:
     """Mark a route that needs no token."""
 
-    async def __call__(self) -> None:
-        return None
+    async def __call__(self) -> None: ...
 
 
 class Needs:

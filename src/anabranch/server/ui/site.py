@@ -211,17 +211,17 @@ class Site(ABC):
     def open(self, request: Request) -> AbstractContextManager[Lake | None]:
         """Return the lake of a page, None for a page about a whole service."""
 
-    @abstractmethod
-    def record(self, request: Request, action: str, branch: str | None, run: Callable[[], Response]) -> Response:
+    def record(self, request: Request, action: str, branch: str | None, run: Callable[[], Response]) -> Response:  # noqa: ARG002 - for a service
         """Run an action on a branch, or None. A service records it in the audit."""
+        return run()
 
-    @abstractmethod
-    def account(self, session: Session, lake: Lake | None) -> Account | None:
+    def account(self, session: Session, lake: Lake | None) -> Account | None:  # noqa: ARG002 - for a service
         """Return the owner of the session, None if it is not shown."""
+        return None
 
-    @abstractmethod
     def explain(self, error: AnabranchError) -> AnabranchError:
         """Return an error as the visitor may read it."""
+        return error
 
     @abstractmethod
     def turn_away(self, request: Request) -> Response:
