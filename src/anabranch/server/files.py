@@ -142,8 +142,7 @@ class Files:
     def list_all(self, project_id: str) -> list[StagedFile]:
         """Return the files of a project, newest first."""
         sql = "SELECT * FROM files WHERE project_id = ? ORDER BY created_at DESC, id"
-        rows = self._database.read(sql, [project_id])
-        return [self._file(row) for row in rows]
+        return [self._file(row) for row in self._database.read(sql, [project_id])]
 
     def delete(self, project_id: str, file_id: str) -> None:
         file = self.get(project_id, file_id)

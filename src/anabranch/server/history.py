@@ -234,8 +234,7 @@ def list_tags(
     limit: Annotated[int | None, Query(ge=1, le=1000, description="All by default.")] = None,
 ) -> TagList:
     """List the tags by name."""
-    wanted = None if limit is None else limit + 1
-    found = _repository(call).tag_list(prefix=prefix, after=after, limit=wanted)
+    found = _repository(call).tag_list(prefix=prefix, after=after, limit=None if limit is None else limit + 1)
     shown = [Tag.model_validate(tag) for tag in found[:limit]]
     return TagList(tags=shown, next=shown[-1].name if len(found) > len(shown) else None)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from anabranch.errors import (
     AnabranchError,
@@ -31,6 +31,7 @@ from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.branch_access import OpenBranch, retried
 from anabranch.server.branches import Branches
+from anabranch.server.envelope import with_example
 from anabranch.server.files import FILE_ID, UPLOAD_BODY, Files, Upload, is_upload, take_upload
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
 from anabranch.server.jobs import Job, JobKind, Jobs, Report, Wait, answer_job, progress_callback
@@ -156,8 +157,7 @@ class Imports:
             return None
         if commit is None:
             return None
-        key = TableKey(job.request["bucket"], job.request["table"])
-        count = _rows_at(repository, commit.graph_commit_id, key)
+        count = _rows_at(repository, commit.graph_commit_id, TableKey(job.request["bucket"], job.request["table"]))
         return {
             "job_id": job.id,
             # A full import replaces all rows, so their number is known. What an incremental one added is not recorded.
@@ -274,19 +274,13 @@ router = make_router("imports", prefix="/projects/{project_id}/branches/{branch_
 class ImportResult(BaseModel):
     """The result of an import. After a crash of the service some values are unknown."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "job_id": "job_0123456789abcdef",
-                    "imported_rows": 1000,
-                    "table_row_count": 151000,
-                    "commit_id": "01JD0Z8M3C5S6T7V8W9X0Y1Z2A",
-                    "engine": "local",
-                    "warnings": [],
-                }
-            ]
-        }
+    model_config = with_example(
+        job_id="job_0123456789abcdef",
+        imported_rows=1000,
+        table_row_count=151000,
+        commit_id="01JD0Z8M3C5S6T7V8W9X0Y1Z2A",
+        engine="local",
+        warnings=[],
     )
 
     job_id: str

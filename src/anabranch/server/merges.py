@@ -179,8 +179,7 @@ class Merged(BaseModel):
 @in_threads("comparisons")
 def plan_merge(call: ProjectToRead, body: MergeQuestion) -> Plan:
     """Return what a merge would change, and its conflicts. Nothing is changed."""
-    repository = _open(call, body)
-    result = repository.merge(body.source, body.into, dry_run=True, **_decisions(call, body))
+    result = _open(call, body).merge(body.source, body.into, dry_run=True, **_decisions(call, body))
     return Plan.model_validate(result.plan)
 
 

@@ -17,6 +17,7 @@ from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.server.branch_access import OpenBranch
 from anabranch.server.client_values import checked_filter, rows_of_objects
+from anabranch.server.envelope import with_example
 from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, RefQuery, TableName, make_router
 from anabranch.server.tables import ColumnInfo, find_table
@@ -105,8 +106,10 @@ def _first_rows(table: Table, request: PreviewRequest, *, columns: Sequence[str]
 router = make_router("rows", prefix="/projects/{project_id}/branches/{branch_id}/buckets/{bucket}/tables/{table}")
 
 
-class NewRows(Body, json_schema_extra={"examples": [{"rows": [{"id": 1, "amount": "12.50"}]}]}):
+class NewRows(Body):
     """Rows as objects. Bytes are in base 64, decimals and times are text."""
+
+    model_config = with_example(rows=[{"id": 1, "amount": "12.50"}])
 
     rows: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=100_000)]
 

@@ -73,9 +73,6 @@ class Frame:
         """Return the address of a static file, which changes with the version so that browsers may keep it."""
         return f"{self.static_path}/{name}?v={anabranch.__version__}"
 
-    def is_exactly(self, path: str) -> bool:
-        return self.request.url.path == self.link(path)
-
     def is_here(self, path: str) -> bool:
         """Return whether the visitor is on a page of the navigation or below it."""
         here = self.request.url.path.removeprefix(self.lake.path if self.lake else "") or "/"

@@ -96,8 +96,7 @@ def show_sql(visit: Visit) -> Shown:
 
 
 def download_result(visit: Visit) -> Response:
-    text = _run(visit, read_csv, visit.query("sql"))
-    return answer_text(text, name="result.csv", media_type="text/csv")
+    return answer_text(_run(visit, read_csv, visit.query("sql")), name="result.csv", media_type="text/csv")
 
 
 def _run(visit: Visit, read: Callable[[Repository, str, str], T], sql: str) -> T:
