@@ -216,9 +216,7 @@ class OpenBranch:
             )
         return snapshot
 
-    def change(
-        self, change: Callable[[Transaction], _Result], *, message: str, kind: CommitKind = CommitKind.CHANGE
-    ) -> Changed[_Result]:
+    def change(self, change: Callable[[Transaction], _Result], *, message: str) -> Changed[_Result]:
         """Commit a change. Retry while other writers commit first.
 
         On a dev branch the change is made to the branch's own copies of the tables.
@@ -232,7 +230,7 @@ class OpenBranch:
 
         def attempt() -> Changed[_Result]:
             access = EngineAccess(self.repository)
-            tx = access.transaction_once(once, branch=self.name, message=message, metadata=self.metadata, kind=kind)
+            tx = access.transaction_once(once, branch=self.name, message=message, metadata=self.metadata)
             with tx:
                 result = change(tx)
                 # The commit keeps the result, so that a repeated request can answer from it after a crash.

@@ -52,10 +52,9 @@ class Buckets:
         made = {name for name, row in own.items() if not row["is_hidden"]}
         visible = (main.keys() - own.keys()) | made
         local = made | _without_main(branch, counts.keys() - main.keys())
-        found = []
+        rows, found = {**main, **own}, []
         for name in sorted(visible | counts.keys()):
-            row = own.get(name) or main.get(name) or _NO_ROW
-            facts = {field: row[field] for field in _NO_ROW}
+            facts = {field: rows.get(name, _NO_ROW)[field] for field in _NO_ROW}
             source = "branch" if name in local else "main"
             found.append(Bucket(name=name, source=source, table_count=counts[name], **facts))
         return found

@@ -11,9 +11,7 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 from anabranch.display import to_datetime
 from anabranch.ids import MAIN, CommitId, TableKey
 from anabranch.json_values import json_value
-from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.projects import Projects
 from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import (
     Body,
@@ -21,7 +19,6 @@ from anabranch.server.routing import (
     BucketName,
     FreeText,
     Limit,
-    ProjectCall,
     ProjectToChange,
     ProjectToRead,
     TableName,
@@ -234,7 +231,7 @@ def list_tags(
     limit: Annotated[int | None, Query(ge=1, le=1000, description="All by default.")] = None,
 ) -> TagList:
     """List the tags by name."""
-    found = _repository(call).tag_list(prefix=prefix, after=after, limit=None if limit is None else limit + 1)
+    found = call.open_repository().tag_list(prefix=prefix, after=after, limit=None if limit is None else limit + 1)
     shown = [Tag.model_validate(tag) for tag in found[:limit]]
     return TagList(tags=shown, next=shown[-1].name if len(found) > len(shown) else None)
 
@@ -242,14 +239,10 @@ def list_tags(
 @tag_router.get("/{tag}")
 def get_tag(call: ProjectToRead, tag: TagPath) -> Tag:
     """Return a tag."""
-    return Tag.model_validate(_repository(call).tag_get(tag))
+    return Tag.model_validate(call.open_repository().tag_get(tag))
 
 
 @tag_router.delete("/{tag}", status_code=204)
 def delete_tag(call: ProjectToChange, tag: TagPath) -> None:
     """Delete a tag. Its commit stays."""
-    _repository(call).tag_delete(tag)
-
-
-def _repository(call: ProjectCall) -> Repository:
-    return call.part(Projects).open(call.project_id, actor=call.token.name)
+    call.open_repository().tag_delete(tag)

@@ -23,7 +23,6 @@ from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, Files
 from anabranch.server.history import Commit
 from anabranch.server.idempotency import IDEMPOTENCY_KEY, Attempt
-from anabranch.server.projects import Projects
 from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import Body, FreeText, Limit, ProjectCall, ProjectToChange, ProjectToRead, make_router
 
@@ -236,7 +235,7 @@ def merge_branches(call: ProjectToChange, body: MergeOrder, request: Request) ->
 
 def _open(call: ProjectCall, body: MergeQuestion) -> Repository:
     """Return the repository of a project. Raise InvalidInputError if one of the sides is a dev branch."""
-    repository = call.part(Projects).open(call.project_id, actor=call.token.name)
+    repository = call.open_repository()
     refuse_dev_branches(call.part(Branches), call.project_id, repository, source=body.source, into=body.into)
     return repository
 

@@ -87,19 +87,16 @@ def address(path: str, **query: object) -> str:
 
 def render(template: str, view: object, *, frame: Frame, status: int = 200) -> Response:
     """Return a page. Browsers do not keep it: it may contain data."""
-    text = (
-        _environment()
-        .get_template(template)
-        .render(
-            view=view,
-            frame=frame,
-            lake=frame.lake,
-            link=frame.link,
-            csrf="" if frame.session is None else frame.session.csrf,
-            notice=frame.session.take_notice() if frame.session is not None and frame.takes_notice else None,
-            words=partial(words_at, frame.door),
-            navigation=NAVIGATION,
-        )
+    found = _environment().get_template(template)
+    text = found.render(
+        view=view,
+        frame=frame,
+        lake=frame.lake,
+        link=frame.link,
+        csrf="" if frame.session is None else frame.session.csrf,
+        notice=frame.session.take_notice() if frame.session is not None and frame.takes_notice else None,
+        words=partial(words_at, frame.door),
+        navigation=NAVIGATION,
     )
     return HTMLResponse(text, status_code=status, headers={"Cache-Control": "no-store"})
 

@@ -80,12 +80,12 @@ class Visit:
     def query(self, name: str, default: str = "") -> str:
         return self.request.query_params.get(name, default).strip()
 
-    def number(self, name: str, default: int = 1) -> int:
-        return parse_number(self.query(name) or str(default), name, most=10**9, hint=f"use {name}=1")
+    def number(self, name: str) -> int:
+        return parse_number(self.query(name) or "1", name, most=10**9, hint=f"use {name}=1")
 
-    def ref(self, name: str = "ref") -> str:
+    def ref(self) -> str:
         """Return the ref that the visitor chose, by default main. With a time, it is a branch as it was then."""
-        ref, time = self.query(name) or MAIN, self.query("at")
+        ref, time = self.query("ref") or MAIN, self.query("at")
         # The time replaces a version or a time in the ref, because a ref has only one of them.
         return f"{ref.partition('@')[0]}@{{{time}}}" if time else ref
 
