@@ -296,9 +296,8 @@ def note_copies(rows: BranchRows, repository: Repository, branch_id: str) -> Non
     info, there = repository.branch_get(branch_id), repository.snapshot_of(branch_id)
     # A table that was dropped on the branch belongs to it as well, but there is no copy.
     own = {TableKey.parse(key) for key in info.own_tables if key in there}
-    noted = {TableKey(row.bucket, row.table) for row in rows.list_copied(branch_id)}
-    if gone := noted - own:
-        rows.remove_copied(branch_id, gone)
+    noted = set(map(_key, rows.list_copied(branch_id)))
+    rows.remove_copied(branch_id, noted - own)
     if new := own - noted:
         rows.add_copied(branch_id, _iter_copies(repository, info, new))
 

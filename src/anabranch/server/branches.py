@@ -197,10 +197,8 @@ class Branches:
         """Create a branch whose name is reserved. Retry, and report the reason of a failure."""
         repository = self._projects.open(branch.project_id, actor=branch.created_by)
         description = describe(branch.name, branch.description)
-        retried(
-            lambda: repository.branch_create_from(MAIN, branch.id, mode=BranchMode.LIVE, description=description),
-            seconds=self._retry_seconds,
-        )
+        create = partial(repository.branch_create_from, MAIN, branch.id, mode=BranchMode.LIVE, description=description)
+        retried(create, seconds=self._retry_seconds)
         try:
             # The row comes last, so that it is committed in one transaction with the audit event. A crash before
             # leaves a branch without a row, which the next start adopts.

@@ -36,7 +36,7 @@ from anabranch.server.files import FILE_ID, UPLOAD_BODY, Files, Upload, is_uploa
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
 from anabranch.server.jobs import Job, JobKind, Jobs, Report, Wait, answer_job, progress_callback
 from anabranch.server.projects import Projects
-from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
+from anabranch.server.routing import BranchToChange, BucketName, TableName, make_router
 from anabranch.server.rows import RowFormat, parse_columns
 from anabranch.server.settings import Settings
 from anabranch.server.tables import find_table
@@ -307,7 +307,8 @@ async def import_table(
     """Import a file, sent as the part `file` of a form or uploaded before. All rows become one commit, or none."""
     key = TableKey(bucket, table)
     # Before the file is received, which may take minutes.
-    branch = await run_in_threadpool(_open, call, key, options)
+    branch = await run_in_threadpool(call.open)
+    await run_in_threadpool(call.part(Imports).check, branch, key, options)
     if is_upload(request) == (options.file_id is not None):
         raise InvalidInputError(
             "the request has a file and a file_id" if options.file_id else "the request has neither file nor file_id",
@@ -320,9 +321,3 @@ async def import_table(
     submit = partial(call.part(Imports).submit, ImportOrder(branch=branch, key=key, options=options, upload=upload))
     job = await (run_in_threadpool(submit) if options.file_id else run_in_threadpool(take_upload, request, submit))
     return answer_job(await call.part(Jobs).wait(job.id, options.wait))
-
-
-def _open(call: BranchCall, key: TableKey, options: ImportOptions) -> OpenBranch:
-    branch = call.open()
-    call.part(Imports).check(branch, key, options)
-    return branch

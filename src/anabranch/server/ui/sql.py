@@ -241,7 +241,7 @@ class LimitedProcesses:
 
     def __init__(self, *, memory_bytes: int = _MEMORY_BYTES, at_once: int = _AT_ONCE, waiting: int = _WAITING) -> None:
         self._memory_bytes = memory_bytes
-        self._turns = Turns(at_once=at_once, waiting=waiting)
+        self.turns = Turns(at_once=at_once, waiting=waiting)
         self._starting = threading.Lock()
         self._control: socket.socket | None = None
         self._forking: subprocess.Popen[bytes] | None = None
@@ -257,9 +257,6 @@ class LimitedProcesses:
         with self._starting:
             self._close()
 
-    def count(self, owner: str | None) -> int:
-        return self._turns.count(owner)
-
     def run(
         self, work: Callable[[], T], *, seconds: float, owner: str | None = None, departure: Departure | None = None
     ) -> T:
@@ -269,7 +266,7 @@ class LimitedProcesses:
         if the visitor leaves. The function takes a turn of the owner.
         """
         leaving = departure or Departure()
-        with self._turns.turn(owner, seconds=seconds, departure=leaving):
+        with self.turns.turn(owner, seconds=seconds, departure=leaving):
             return cast(T, self._run(work, seconds, leaving)) if _STATUS.exists() else work()
 
     def _run(self, work: Callable[[], Any], seconds: float, departure: Departure) -> Any:
