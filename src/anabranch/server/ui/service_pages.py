@@ -89,10 +89,8 @@ class ProjectLake(Lake):
         expires_in: timedelta | None,  # noqa: ARG002
     ) -> str:
         wanted = _checked_body(NewBranch, name=name, description=description)
-        branch = self.service.branches.create(
-            self.project_id, name=wanted.name, description=wanted.description, token=self.token
-        )
-        return branch.name
+        create = self.service.branches.create
+        return create(self.project_id, name=wanted.name, description=wanted.description, token=self.token).name
 
     def delete_branch(self, name: str) -> None:
         if name in self.names:
@@ -266,8 +264,7 @@ class ServiceSite(Site):
         return without_data_folder(error, self._service.settings.data)
 
     def turn_away(self, request: Request) -> Response:
-        wanted = request.url.path if request.method == "GET" else _HOME
-        return self._show_sign_in(request, wanted=wanted, status=401)
+        return self._show_sign_in(request, wanted=request.url.path if request.method == "GET" else _HOME, status=401)
 
     async def show_sign_in(self, request: Request) -> Response:
         return self._show_sign_in(request, wanted=_HOME, status=200)

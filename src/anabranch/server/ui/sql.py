@@ -106,8 +106,7 @@ def _run(visit: Visit, read: Callable[[Repository, str, str], T], sql: str) -> T
             f"the SQL has {len(sql)} characters, at most {_LONGEST} are allowed", hint="use 'anabranch sql'"
         )
     work = partial(read, visit.repository, sql, visit.ref())
-    owner = visit.session.token_id
-    return limited_processes().run(work, seconds=_SECONDS, owner=owner, departure=visit.departure)
+    return limited_processes().run(work, seconds=_SECONDS, owner=visit.session.token_id, departure=visit.departure)
 
 
 def read_csv(repository: Repository, sql: str, ref: str) -> str:
