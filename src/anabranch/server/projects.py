@@ -89,9 +89,8 @@ class ProjectRows:
             for table in ("buckets", "jobs", "files"):
                 self._database.write(f"DELETE FROM {table} WHERE project_id = ?", [project_id])  # noqa: S608
             # A new project with the same id must not get answers about this one.
-            self._database.write(
-                "DELETE FROM idempotency_keys WHERE starts_with(path, ?)", [f"/projects/{project_id}/"]
-            )
+            answers = "DELETE FROM idempotency_keys WHERE starts_with(path, ?)"
+            self._database.write(answers, [f"/projects/{project_id}/"])
             self._database.write("DELETE FROM projects WHERE id = ?", [project_id])
             self._known = {name: project for name, project in self._known.items() if name != project_id}
 
