@@ -113,8 +113,7 @@ def listen(*, host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as err:
-        is_port = err.errno in (errno.EADDRINUSE, errno.EACCES)
-        hint = "use another --port" if is_port else "use another --host or --port"
+        hint = "use another --port" if err.errno in (errno.EADDRINUSE, errno.EACCES) else "use another --host or --port"
         raise InvalidInputError(f"cannot listen on {host}, port {port}: {err.strerror}", hint=hint) from err
     # Accepted connections inherit this option. asyncio sets it only for sockets whose `proto` is IPPROTO_TCP, which
     # `create_server` leaves at 0. Without it the body of an answer waits 40 ms for the client's delayed ACK.

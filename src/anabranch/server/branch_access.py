@@ -216,9 +216,7 @@ class OpenBranch:
             )
         return snapshot
 
-    def change(
-        self, change: Callable[[Transaction], _Result], *, message: str, kind: CommitKind = CommitKind.CHANGE
-    ) -> Changed[_Result]:
+    def change(self, change: Callable[[Transaction], _Result], *, message: str) -> Changed[_Result]:
         """Commit a change. Retry while other writers commit first.
 
         On a dev branch the change is made to the branch's own copies of the tables.
@@ -232,7 +230,7 @@ class OpenBranch:
 
         def attempt() -> Changed[_Result]:
             access = EngineAccess(self.repository)
-            tx = access.transaction_once(once, branch=self.name, message=message, metadata=self.metadata, kind=kind)
+            tx = access.transaction_once(once, branch=self.name, message=message, metadata=self.metadata)
             with tx:
                 result = change(tx)
                 # The commit keeps the result, so that a repeated request can answer from it after a crash.
@@ -298,9 +296,8 @@ def note_copies(rows: BranchRows, repository: Repository, branch_id: str) -> Non
     info, there = repository.branch_get(branch_id), repository.snapshot_of(branch_id)
     # A table that was dropped on the branch belongs to it as well, but there is no copy.
     own = {TableKey.parse(key) for key in info.own_tables if key in there}
-    noted = {TableKey(row.bucket, row.table) for row in rows.list_copied(branch_id)}
-    if gone := noted - own:
-        rows.remove_copied(branch_id, gone)
+    noted = set(map(_key, rows.list_copied(branch_id)))
+    rows.remove_copied(branch_id, noted - own)
     if new := own - noted:
         rows.add_copied(branch_id, _iter_copies(repository, info, new))
 

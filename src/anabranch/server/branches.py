@@ -115,7 +115,7 @@ class Branches:
         *,
         clock: Callable[[], datetime],
     ) -> None:
-        self._settings = settings
+        self._retry_seconds = settings.limits.retry_seconds
         self._projects = projects
         self._rows = rows
         self._tokens = tokens
@@ -197,10 +197,8 @@ class Branches:
         """Create a branch whose name is reserved. Retry, and report the reason of a failure."""
         repository = self._projects.open(branch.project_id, actor=branch.created_by)
         description = describe(branch.name, branch.description)
-        retried(
-            lambda: repository.branch_create_from(MAIN, branch.id, mode=BranchMode.LIVE, description=description),
-            seconds=self._settings.limits.retry_seconds,
-        )
+        create = partial(repository.branch_create_from, MAIN, branch.id, mode=BranchMode.LIVE, description=description)
+        retried(create, seconds=self._retry_seconds)
         try:
             # The row comes last, so that it is committed in one transaction with the audit event. A crash before
             # leaves a branch without a row, which the next start adopts.
@@ -270,7 +268,7 @@ class Branches:
             branch_id=branch_id,
             repository=repository,
             token=token,
-            retry_seconds=self._settings.limits.retry_seconds,
+            retry_seconds=self._retry_seconds,
             note_copies=self.note_copies,
         )
 
@@ -287,9 +285,8 @@ class Branches:
 
     def pull(self, branch: OpenBranch, key: TableKey) -> bool:
         """Make a table of a branch follow main again. Return whether the branch had a copy."""
-        was_local = retried(
-            lambda: branch.repository.branch_pull(branch.name, str(key)), seconds=self._settings.limits.retry_seconds
-        )
+        pull = partial(branch.repository.branch_pull, branch.name, str(key))
+        was_local = retried(pull, seconds=self._retry_seconds)
         self.note_copies(branch)
         return was_local
 
@@ -346,8 +343,7 @@ class Branches:
     def _finish_delete(self, repository: Repository, project_id: str, branch_id: str) -> None:
         """Delete a branch with its files, and its row last: until then, a start repeats the deletion."""
         with suppress(BranchNotFoundError):
-            seconds = self._settings.limits.retry_seconds
-            retried(lambda: repository.branch_delete(branch_id, purge=True), seconds=seconds)
+            retried(lambda: repository.branch_delete(branch_id, purge=True), seconds=self._retry_seconds)
         self._tokens.revoke_all(project_id=project_id, branch_id=branch_id)
         self._rows.delete(branch_id)
 

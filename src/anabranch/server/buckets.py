@@ -16,21 +16,8 @@ from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.transaction import Transaction
 from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.branch_access import OpenBranch
-from anabranch.server.database import Database, row_of
+from anabranch.server.database import Database, Row
 from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, FreeText, RefQuery, make_router
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketRow:
-    """A bucket that was created explicitly or, if `is_hidden`, a bucket of main that was deleted on a branch."""
-
-    project_id: str
-    branch_id: str
-    name: str
-    is_hidden: bool
-    description: str
-    created_at: datetime
-    created_by: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +30,10 @@ class Bucket:
     table_count: int
     created_at: datetime | None
     created_by: str | None
+
+
+# For a bucket that a table created.
+_NO_ROW: Row = {"description": "", "created_at": None, "created_by": None}
 
 
 class Buckets:
@@ -58,13 +49,15 @@ class Buckets:
         own = {} if branch.is_main else self._rows(branch.project_id, branch.branch_id)
         # A row of the branch hides the row of main with the same name. A bucket with tables is visible in any case: a
         # hidden one has none, until a table is created in it again.
-        made = {name for name, row in own.items() if not row.is_hidden}
+        made = {name for name, row in own.items() if not row["is_hidden"]}
         visible = (main.keys() - own.keys()) | made
         local = made | _without_main(branch, counts.keys() - main.keys())
-        return [
-            _bucket(name, own.get(name) or main.get(name), is_local=name in local, table_count=counts[name])
-            for name in sorted(visible | counts.keys())
-        ]
+        rows, found = {**main, **own}, []
+        for name in sorted(visible | counts.keys()):
+            facts = {field: rows.get(name, _NO_ROW)[field] for field in _NO_ROW}
+            source = "branch" if name in local else "main"
+            found.append(Bucket(name=name, source=source, table_count=counts[name], **facts))
+        return found
 
     def get(self, branch: OpenBranch, name: str, snapshot: Snapshot) -> Bucket:
         for bucket in self.list_all(branch, snapshot):
@@ -95,47 +88,36 @@ class Buckets:
             branch.change(lambda tx: _drop_tables(tx, name), message=f"Drop bucket {name}")
         # Without a row of the branch, the row of main would make the bucket visible again, so it is hidden by a row.
         if branch.is_main or name not in self._rows(branch.project_id, DEFAULT_BRANCH):
-            self._delete_row(branch.project_id, branch.branch_id, name)
+            self._delete_row(branch, name)
         else:
             self._put(branch, name, description="", is_hidden=True)
 
-    def _rows(self, project_id: str, branch_id: str) -> dict[str, BucketRow]:
-        """Return the rows of a branch by bucket name."""
+    def _rows(self, project_id: str, branch_id: str) -> dict[str, Row]:
+        """Return the rows of a branch by bucket name.
+
+        Each was created explicitly or, if `is_hidden`, is a bucket of main that was deleted on the branch.
+        """
         sql = "SELECT * FROM buckets WHERE project_id = ? AND branch_id = ?"
-        rows = self._database.read(sql, [project_id, branch_id])
-        return {row["name"]: BucketRow(**row) for row in rows}
+        return {row["name"]: row for row in self._database.read(sql, [project_id, branch_id])}
 
     def _put(self, branch: OpenBranch, name: str, *, description: str, is_hidden: bool) -> None:
         """Add a row, or replace the row of the same bucket."""
-        row = BucketRow(
-            project_id=branch.project_id,
-            branch_id=branch.branch_id,
-            name=name,
-            is_hidden=is_hidden,
-            description=description,
-            created_at=self._clock(),
-            created_by=branch.token.name,
-        )
+        row = {
+            "project_id": branch.project_id,
+            "branch_id": branch.branch_id,
+            "name": name,
+            "is_hidden": is_hidden,
+            "description": description,
+            "created_at": self._clock(),
+            "created_by": branch.token.name,
+        }
         with self._database.turn():
-            self._delete_row(row.project_id, row.branch_id, name)
-            self._database.insert("buckets", row_of(row))
+            self._delete_row(branch, name)
+            self._database.insert("buckets", row)
 
-    def _delete_row(self, project_id: str, branch_id: str, name: str) -> None:
-        self._database.write(
-            "DELETE FROM buckets WHERE project_id = ? AND branch_id = ? AND name = ?", [project_id, branch_id, name]
-        )
-
-
-def _bucket(name: str, row: BucketRow | None, *, is_local: bool, table_count: int) -> Bucket:
-    """Return a bucket as clients see it. One that a table created has no row."""
-    return Bucket(
-        name=name,
-        description="" if row is None else row.description,
-        source="branch" if is_local else "main",
-        table_count=table_count,
-        created_at=None if row is None else row.created_at,
-        created_by=None if row is None else row.created_by,
-    )
+    def _delete_row(self, branch: OpenBranch, name: str) -> None:
+        sql = "DELETE FROM buckets WHERE project_id = ? AND branch_id = ? AND name = ?"
+        self._database.write(sql, [branch.project_id, branch.branch_id, name])
 
 
 def _without_main(branch: OpenBranch, names: set[str]) -> set[str]:

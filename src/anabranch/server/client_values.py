@@ -70,17 +70,8 @@ def _parse(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 def is_read_by_value(kind: pa.DataType) -> bool:
     """Return whether Arrow's JSON reader does not support a type, so that its values are converted one by one."""
     types = pa.types
-    return bool(
-        _is_bytes(kind)
-        or types.is_time(kind)
-        or types.is_fixed_size_list(kind)
-        or types.is_large_list(kind)
-        or types.is_map(kind)
-        or types.is_dictionary(kind)
-        or types.is_uint64(kind)
-        or types.is_duration(kind)
-        or isinstance(kind, pa.BaseExtensionType)
-    )
+    is_list = types.is_fixed_size_list(kind) or types.is_large_list(kind) or types.is_map(kind)
+    return bool(_is_sent_as_text(kind) or is_list or types.is_dictionary(kind) or types.is_uint64(kind))
 
 
 def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:

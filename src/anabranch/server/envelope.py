@@ -44,19 +44,18 @@ UNEXPECTED: Mapping[str, Any] = {
 _CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "too_large", 422: "invalid_request"}
 
 
+def with_example(**fields: Any) -> ConfigDict:
+    """Return the configuration of a model whose description shows an example."""
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
 class Envelope(BaseModel):
     """The body of every error. Programs match on `code`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "code": "table_not_found",
-                    "message": "there is no table 'in_c_sales.orders' on this branch",
-                    "details": {"hint": "list the tables to see which exist", "retryable": False},
-                }
-            ]
-        }
+    model_config = with_example(
+        code="table_not_found",
+        message="there is no table 'in_c_sales.orders' on this branch",
+        details={"hint": "list the tables to see which exist", "retryable": False},
     )
 
     code: str

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from anabranch.errors import FileMissingError
 from anabranch.files.formats import CsvOptions
@@ -20,6 +20,7 @@ from anabranch.repo.io.export import export_table as write_export
 from anabranch.server.branch_access import OpenBranch
 from anabranch.server.branches import Branches
 from anabranch.server.client_values import checked_filter
+from anabranch.server.envelope import with_example
 from anabranch.server.files import Files
 from anabranch.server.jobs import (
     Job,
@@ -44,9 +45,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=256)]
 class NewExport(Body):
     """The rows to export, and the format of the file."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"format": "csv", "columns": ["id"], "where": "amount > 10", "gzip": True}]}
-    )
+    model_config = with_example(format="csv", columns=["id"], where="amount > 10", gzip=True)
 
     format: RowFormat = RowFormat.CSV
     columns: Annotated[list[_Name] | None, Field(min_length=1, max_length=2000)] = None
@@ -122,8 +121,7 @@ class Exports:
 
     def ids(self) -> set[str]:
         """Return the ids of the exports whose files can be fetched."""
-        done = self._jobs.list_all(states=(JobState.SUCCEEDED,))
-        return {job.id for job in done if job.kind is JobKind.EXPORT}
+        return {job.id for job in self._jobs.list_all(states=(JobState.SUCCEEDED,)) if job.kind is JobKind.EXPORT}
 
     def forget_old(self) -> None:
         """Delete the jobs that ended long ago, and the files of their exports."""
@@ -162,8 +160,7 @@ async def export_table(
     call: BranchToRead, bucket: BucketName, table: TableName, body: NewExport, wait: Wait = 30.0
 ) -> Response:
     """Write rows of a table to a file, which can then be fetched."""
-    submit = call.part(Exports).submit
-    job = await run_in_threadpool(lambda: submit(call.open(), TableKey(bucket, table), body))
+    job = await run_in_threadpool(lambda: call.part(Exports).submit(call.open(), TableKey(bucket, table), body))
     return answer_job(await call.part(Jobs).wait(job.id, wait))
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, BinaryIO, TypeVar
 from fastapi import Path as PathParameter
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
@@ -142,8 +142,7 @@ class Files:
     def list_all(self, project_id: str) -> list[StagedFile]:
         """Return the files of a project, newest first."""
         sql = "SELECT * FROM files WHERE project_id = ? ORDER BY created_at DESC, id"
-        rows = self._database.read(sql, [project_id])
-        return [self._file(row) for row in rows]
+        return [self._file(row) for row in self._database.read(sql, [project_id])]
 
     def delete(self, project_id: str, file_id: str) -> None:
         file = self.get(project_id, file_id)
@@ -368,10 +367,8 @@ FILE_ID = r"^[A-Za-z0-9_]+$"
 FileId = Annotated[str, PathParameter(pattern=FILE_ID, max_length=64, examples=["file_0123456789abcdef"])]
 
 
-class FileInfo(BaseModel):
+class FileInfo(BaseModel, from_attributes=True):
     """A file. `name` is the name that its sender gave it."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: str
     project_id: str

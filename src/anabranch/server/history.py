@@ -6,14 +6,12 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query
 from fastapi.responses import JSONResponse
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from anabranch.display import to_datetime
 from anabranch.ids import MAIN, CommitId, TableKey
 from anabranch.json_values import json_value
-from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH
-from anabranch.server.projects import Projects
 from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import (
     Body,
@@ -21,7 +19,6 @@ from anabranch.server.routing import (
     BucketName,
     FreeText,
     Limit,
-    ProjectCall,
     ProjectToChange,
     ProjectToRead,
     TableName,
@@ -49,10 +46,8 @@ Timestamp = Annotated[datetime, BeforeValidator(to_datetime)]
 _BranchId = Annotated[str, BeforeValidator(lambda name: DEFAULT_BRANCH if name == MAIN else name)]
 
 
-class Commit(BaseModel):
+class Commit(BaseModel, from_attributes=True):
     """A commit of a branch."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: Annotated[str, Field(validation_alias="graph_commit_id")]
     branch_id: Annotated[_BranchId, Field(validation_alias="branch")]
@@ -73,9 +68,7 @@ class CommitList(BaseModel):
     next: str | None
 
 
-class ColumnChanged(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
+class ColumnChanged(BaseModel, from_attributes=True):
     change: str
     column: str
     before: str | None
@@ -87,10 +80,8 @@ _Bucket = Annotated[str, BeforeValidator(lambda key: TableKey.parse(key).bucket)
 _Table = Annotated[str, BeforeValidator(lambda key: TableKey.parse(key).table)]
 
 
-class TableChange(BaseModel):
+class TableChange(BaseModel, from_attributes=True):
     """How a table of a branch differs from that of main. Rows are counted from main to the branch."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     bucket: Annotated[_Bucket, Field(validation_alias="key")]
     table: Annotated[_Table, Field(validation_alias="key")]
@@ -119,10 +110,8 @@ class ChangedRows(BaseModel):
     has_more: bool
 
 
-class Drift(BaseModel):
+class Drift(BaseModel, from_attributes=True, coerce_numbers_to_str=True):
     """How main has changed a table since the branch copied it. Versions are those of Lance, as text."""
-
-    model_config = ConfigDict(from_attributes=True, coerce_numbers_to_str=True)
 
     bucket: Annotated[_Bucket, Field(validation_alias="table")]
     table: _Table
@@ -208,10 +197,8 @@ class NewTag(Body):
     description: FreeText = ""
 
 
-class Tag(BaseModel):
+class Tag(BaseModel, from_attributes=True):
     """A name of a commit that does not move."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: str
     commit_id: str
@@ -244,8 +231,7 @@ def list_tags(
     limit: Annotated[int | None, Query(ge=1, le=1000, description="All by default.")] = None,
 ) -> TagList:
     """List the tags by name."""
-    wanted = None if limit is None else limit + 1
-    found = _repository(call).tag_list(prefix=prefix, after=after, limit=wanted)
+    found = call.open_repository().tag_list(prefix=prefix, after=after, limit=None if limit is None else limit + 1)
     shown = [Tag.model_validate(tag) for tag in found[:limit]]
     return TagList(tags=shown, next=shown[-1].name if len(found) > len(shown) else None)
 
@@ -253,14 +239,10 @@ def list_tags(
 @tag_router.get("/{tag}")
 def get_tag(call: ProjectToRead, tag: TagPath) -> Tag:
     """Return a tag."""
-    return Tag.model_validate(_repository(call).tag_get(tag))
+    return Tag.model_validate(call.open_repository().tag_get(tag))
 
 
 @tag_router.delete("/{tag}", status_code=204)
 def delete_tag(call: ProjectToChange, tag: TagPath) -> None:
     """Delete a tag. Its commit stays."""
-    _repository(call).tag_delete(tag)
-
-
-def _repository(call: ProjectCall) -> Repository:
-    return call.part(Projects).open(call.project_id, actor=call.token.name)
+    call.open_repository().tag_delete(tag)

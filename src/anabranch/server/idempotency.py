@@ -28,7 +28,7 @@ from anabranch.repo.log.commits import Once
 from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import DEFAULT_BRANCH, Token
-from anabranch.server.database import Database, Insert, Statement
+from anabranch.server.database import Database, Insert, Statement, row_of
 from anabranch.server.envelope import answer_error, status_of, without_data_folder
 
 # Names in the metadata of commits.
@@ -96,15 +96,13 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request with a key, in the form in which repeated requests are compared."""
+    """A request with a key, in the form in which repeated requests are compared. The table of keys has its fields."""
 
     token_id: str
     key: str
     method: str
     path: str
     body_hash: str
-    project_id: str | None
-    branch_id: str | None
 
     @property
     def digest(self) -> str:
@@ -149,7 +147,7 @@ class IdempotencyKeys:
         return await asyncio.shield(task)
 
     async def _work(self, request: Request, asked: Asked, handle: Handler) -> Response:
-        found = await run_in_threadpool(self._begin, asked)
+        found = await run_in_threadpool(self._begin, asked, request.path_params)
         if isinstance(found, Response):
             return found
         request.state.attempt = found
@@ -171,7 +169,7 @@ class IdempotencyKeys:
             await run_in_threadpool(self._record, [update], status=response.status_code)
         return response
 
-    def _begin(self, asked: Asked) -> Response | Attempt:
+    def _begin(self, asked: Asked, parameters: Mapping[str, str]) -> Response | Attempt:
         """Return the stored answer of a request, or the attempt that the route makes now."""
         self._sweep()
         row = self._database.read_one(
@@ -179,14 +177,7 @@ class IdempotencyKeys:
             [asked.token_id, asked.key, self._clock() - self._life],
         )
         if row is None:
-            row = {
-                "token_id": asked.token_id,
-                "key": asked.key,
-                "method": asked.method,
-                "path": asked.path,
-                "body_hash": asked.body_hash,
-                "created_at": self._clock(),
-            }
+            row = {**row_of(asked), "created_at": self._clock()}
             # The deletion is of a row that is too old and was not swept yet.
             self._database.write_all([_deletion(asked), Insert("idempotency_keys", row)])
             return Attempt(digest=asked.digest)
@@ -199,10 +190,10 @@ class IdempotencyKeys:
             attempt = Attempt(digest=asked.digest, since=row["created_at"])
             # Without a branch in the path, the branch to search is unknown. A merge has it in its body and searches
             # itself.
-            if asked.project_id is not None and asked.branch_id is not None:
-                name = MAIN if asked.branch_id == DEFAULT_BRANCH else asked.branch_id
+            if "branch_id" in parameters:
+                name = MAIN if parameters["branch_id"] == DEFAULT_BRANCH else parameters["branch_id"]
                 with suppress(NotFoundError):
-                    found = attempt.find_commit(self._open_repository(asked.project_id), name)
+                    found = attempt.find_commit(self._open_repository(parameters["project_id"]), name)
                     return replace(attempt, commit=found)
             return attempt
         kept = json.loads(row["response"])
@@ -248,8 +239,6 @@ async def answer_once(
         method=request.method,
         path=request.url.path,
         body_hash=hashlib.sha256(json.dumps(query).encode() + b"\n" + body).hexdigest(),
-        project_id=request.path_params.get("project_id"),
-        branch_id=request.path_params.get("branch_id"),
     )
     keys: IdempotencyKeys = service.idempotency
     return await keys.answer(request, asked, handle)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from anabranch.errors import (
     AnabranchError,
@@ -31,11 +31,12 @@ from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.server.auth import DEFAULT_BRANCH
 from anabranch.server.branch_access import OpenBranch, retried
 from anabranch.server.branches import Branches
+from anabranch.server.envelope import with_example
 from anabranch.server.files import FILE_ID, UPLOAD_BODY, Files, Upload, is_upload, take_upload
 from anabranch.server.idempotency import JOB_ID, find_commit_of_job
 from anabranch.server.jobs import Job, JobKind, Jobs, Report, Wait, answer_job, progress_callback
 from anabranch.server.projects import Projects
-from anabranch.server.routing import BranchCall, BranchToChange, BucketName, TableName, make_router
+from anabranch.server.routing import BranchToChange, BucketName, TableName, make_router
 from anabranch.server.rows import RowFormat, parse_columns
 from anabranch.server.settings import Settings
 from anabranch.server.tables import find_table
@@ -49,10 +50,8 @@ _PARQUET_START = b"PAR1"
 _Character = Annotated[str | None, Field(min_length=1, max_length=1)]
 
 
-class ImportOptions(BaseModel):
+class ImportOptions(BaseModel, extra="forbid"):
     """How to read a file."""
-
-    model_config = ConfigDict(extra="forbid")
 
     file_id: Annotated[
         str | None, Field(pattern=FILE_ID, max_length=64, description="A file that was uploaded before.")
@@ -158,8 +157,7 @@ class Imports:
             return None
         if commit is None:
             return None
-        key = TableKey(job.request["bucket"], job.request["table"])
-        count = _rows_at(repository, commit.graph_commit_id, key)
+        count = _rows_at(repository, commit.graph_commit_id, TableKey(job.request["bucket"], job.request["table"]))
         return {
             "job_id": job.id,
             # A full import replaces all rows, so their number is known. What an incremental one added is not recorded.
@@ -276,19 +274,13 @@ router = make_router("imports", prefix="/projects/{project_id}/branches/{branch_
 class ImportResult(BaseModel):
     """The result of an import. After a crash of the service some values are unknown."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "job_id": "job_0123456789abcdef",
-                    "imported_rows": 1000,
-                    "table_row_count": 151000,
-                    "commit_id": "01JD0Z8M3C5S6T7V8W9X0Y1Z2A",
-                    "engine": "local",
-                    "warnings": [],
-                }
-            ]
-        }
+    model_config = with_example(
+        job_id="job_0123456789abcdef",
+        imported_rows=1000,
+        table_row_count=151000,
+        commit_id="01JD0Z8M3C5S6T7V8W9X0Y1Z2A",
+        engine="local",
+        warnings=[],
     )
 
     job_id: str
@@ -315,7 +307,8 @@ async def import_table(
     """Import a file, sent as the part `file` of a form or uploaded before. All rows become one commit, or none."""
     key = TableKey(bucket, table)
     # Before the file is received, which may take minutes.
-    branch = await run_in_threadpool(_open, call, key, options)
+    branch = await run_in_threadpool(call.open)
+    await run_in_threadpool(call.part(Imports).check, branch, key, options)
     if is_upload(request) == (options.file_id is not None):
         raise InvalidInputError(
             "the request has a file and a file_id" if options.file_id else "the request has neither file nor file_id",
@@ -328,9 +321,3 @@ async def import_table(
     submit = partial(call.part(Imports).submit, ImportOrder(branch=branch, key=key, options=options, upload=upload))
     job = await (run_in_threadpool(submit) if options.file_id else run_in_threadpool(take_upload, request, submit))
     return answer_job(await call.part(Jobs).wait(job.id, options.wait))
-
-
-def _open(call: BranchCall, key: TableKey, options: ImportOptions) -> OpenBranch:
-    branch = call.open()
-    call.part(Imports).check(branch, key, options)
-    return branch

@@ -250,8 +250,7 @@ class Jobs:
 
     def _wait_for_running(self) -> bool:
         """Wait a bounded time for the jobs that run. Return whether all have ended."""
-        running = [live.ended for live in list(self._live.values())]
-        return not wait(running, timeout=self._limits.stop_seconds).not_done
+        return not wait([live.ended for live in list(self._live.values())], self._limits.stop_seconds).not_done
 
     def recover(self, find_result: Callable[[Job], Mapping[str, Any] | None]) -> None:
         """End the jobs that a crash left: one whose result is found has succeeded, others have failed."""

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import Query, Request
-from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from anabranch.errors import InvalidInputError, MergeConflictError
 from anabranch.ids import MAIN
@@ -23,7 +23,6 @@ from anabranch.server.branches import Branches
 from anabranch.server.files import FILE_ID, Files
 from anabranch.server.history import Commit
 from anabranch.server.idempotency import IDEMPOTENCY_KEY, Attempt
-from anabranch.server.projects import Projects
 from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import Body, FreeText, Limit, ProjectCall, ProjectToChange, ProjectToRead, make_router
 
@@ -101,10 +100,8 @@ class MergeOrder(MergeQuestion):
     ] = False
 
 
-class MergeConflict(BaseModel):
+class MergeConflict(BaseModel, from_attributes=True):
     """A conflict with the values of the base, the source and the target. See the page Merging for its fields."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     table: str
     kind: ConflictKind
@@ -125,10 +122,8 @@ class ConflictPage(BaseModel):
     next: int | None
 
 
-class PlannedTable(BaseModel):
+class PlannedTable(BaseModel, from_attributes=True):
     """What a merge changes in a table. `taken_from` is the side that the whole table is taken from, if any."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     table: str
     action: str
@@ -146,20 +141,16 @@ class PlannedTable(BaseModel):
     conflicts: int
 
 
-class Gap(BaseModel):
+class Gap(BaseModel, from_attributes=True):
     """Conflicts of a table that the strategy does not decide, and what to do instead."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     table: str
     conflicts: int
     hint: str
 
 
-class Plan(BaseModel):
+class Plan(BaseModel, from_attributes=True):
     """A merge before it is published. `conflicts` are the first ones of `conflict_count`."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     source: str
     into: str
@@ -187,8 +178,7 @@ class Merged(BaseModel):
 @in_threads("comparisons")
 def plan_merge(call: ProjectToRead, body: MergeQuestion) -> Plan:
     """Return what a merge would change, and its conflicts. Nothing is changed."""
-    repository = _open(call, body)
-    result = repository.merge(body.source, body.into, dry_run=True, **_decisions(call, body))
+    result = _open(call, body).merge(body.source, body.into, dry_run=True, **_decisions(call, body))
     return Plan.model_validate(result.plan)
 
 
@@ -245,7 +235,7 @@ def merge_branches(call: ProjectToChange, body: MergeOrder, request: Request) ->
 
 def _open(call: ProjectCall, body: MergeQuestion) -> Repository:
     """Return the repository of a project. Raise InvalidInputError if one of the sides is a dev branch."""
-    repository = call.part(Projects).open(call.project_id, actor=call.token.name)
+    repository = call.open_repository()
     refuse_dev_branches(call.part(Branches), call.project_id, repository, source=body.source, into=body.into)
     return repository
 

@@ -31,12 +31,12 @@ _UI_PATH = "/ui/"
 _ALWAYS_ANSWERED = frozenset({"/health", "/metrics"})
 
 
+@dataclass(slots=True)
 class _Slots:
     """A limit shared by all running requests, such as their number or the bytes of their bodies."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
+    limit: int
+    used: int = 0
 
 
 class RequestMiddleware:
@@ -153,7 +153,9 @@ class RequestMiddleware:
         # Uploads go to disk piece by piece. Other bodies are kept in memory until the request ends.
         held = None if is_upload else self._bodies
         values = None if is_form else self._limits.body_values
-        return _Body(receive, limits=self._limits, most=most, most_values=values, held=held, on_message=on_message)
+        return _Body(
+            source=receive, limits=self._limits, most=most, most_values=values, held=held, on_message=on_message
+        )
 
 
 def _with_warnings(message: Message, warnings: Sequence[str]) -> Message:
@@ -166,6 +168,7 @@ def _with_warnings(message: Message, warnings: Sequence[str]) -> Message:
     return {**message, "headers": [*message.get("headers", ()), *added]}
 
 
+@dataclass(slots=True, kw_only=True)
 class _Body:
     """The body of a request, refused when it is too large, arrives too slowly, or when others use the memory.
 
@@ -173,52 +176,42 @@ class _Body:
     None for a body that is not JSON.
     """
 
-    def __init__(
-        self,
-        receive: Receive,
-        *,
-        limits: Limits,
-        most: int,
-        most_values: int | None,
-        held: _Slots | None,
-        on_message: Callable[[Message], None],
-    ) -> None:
-        self._receive = receive
-        self._limits = limits
-        self._most = most
-        self._most_values = most_values
-        self._held = held
-        self._on_message = on_message
-        self._size = 0
-        self._values = 0
-        self._waited = 0.0
-        self._is_complete = False
+    source: Receive
+    limits: Limits
+    most: int
+    most_values: int | None
+    held: _Slots | None
+    on_message: Callable[[Message], None]
+    size: int = 0
+    values: int = 0
+    waited: float = 0.0
+    is_complete: bool = False
 
     async def receive(self) -> Message:
-        if self._is_complete:
-            return await self._receive()  # waits until the client disconnects
+        if self.is_complete:
+            return await self.source()  # waits until the client disconnects
         message = await self._receive_in_time()
-        self._is_complete = not message.get("more_body", False)
+        self.is_complete = not message.get("more_body", False)
         self._add(message.get("body", b""))
-        self._on_message(message)
+        self.on_message(message)
         return message
 
     def _add(self, body: bytes) -> None:
         size = len(body)
         # A body may be larger than its header announces.
-        if self._size + size > self._most:
-            raise EnvelopeException(_too_large(self._most))
+        if self.size + size > self.most:
+            raise EnvelopeException(_too_large(self.most))
         self._count_values(body)
-        if self._held is not None:
-            used = self._held.used
-            if used + size > self._held.limit:
+        if self.held is not None:
+            used = self.held.used
+            if used + size > self.held.limit:
                 # Release at once, and not when the error is sent: of several bodies that grow together, some must fit.
                 self.release()
                 raise EnvelopeException(
                     TooManyRequestsError(f"the bodies of running requests have {used} bytes", hint="try again later")
                 )
-            self._held.used += size
-        self._size += size
+            self.held.used += size
+        self.size += size
 
     def _count_values(self, body: bytes) -> None:
         """Refuse a body of JSON whose values would take too much memory, before it is parsed.
@@ -226,35 +219,35 @@ class _Body:
         Each value follows a comma or a bracket. Commas and brackets inside of texts count too: the limit allows for
         them.
         """
-        if self._most_values is None:
+        if self.most_values is None:
             return
-        self._values += body.count(b",") + body.count(b"{") + body.count(b"[")
-        if self._values > self._most_values:
-            problem = f"the body has more than {self._most_values} values"
+        self.values += body.count(b",") + body.count(b"{") + body.count(b"[")
+        if self.values > self.most_values:
+            problem = f"the body has more than {self.most_values} values"
             raise EnvelopeException(TooLargeError(problem, hint="send less at a time, or a file"))
 
     def release(self) -> None:
         """Stop counting the body."""
-        if self._held is not None:
-            self._held.used -= self._size
-            self._held = None
+        if self.held is not None:
+            self.held.used -= self.size
+            self.held = None
 
     async def _receive_in_time(self) -> Message:
-        allowed = self._limits.body_seconds + self._size / self._limits.slowest_bytes_per_second
+        allowed = self.limits.body_seconds + self.size / self.limits.slowest_bytes_per_second
         began = time.monotonic()
         try:
             # Only the time spent waiting for the client counts, not the time in which the service stores the body.
-            async with asyncio.timeout(allowed - self._waited) as timeout:
-                message = await self._receive()
+            async with asyncio.timeout(allowed - self.waited) as timeout:
+                message = await self.source()
         except TimeoutError:
             if not timeout.expired():
                 raise
             error = TooSlowError(
-                f"only {self._size} bytes of the body arrived in {allowed:.0f} seconds",
+                f"only {self.size} bytes of the body arrived in {allowed:.0f} seconds",
                 hint="send it faster, or in smaller parts",
             )
             raise EnvelopeException(error) from None
-        self._waited += time.monotonic() - began
+        self.waited += time.monotonic() - began
         return message
 
 

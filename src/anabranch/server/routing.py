@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from starlette.exceptions import HTTPException
 from starlette.routing import request_response
 
+from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope, Token, authenticate, require
 from anabranch.server.branch_access import OpenBranch
 from anabranch.server.envelope import Envelope, status_of
@@ -33,6 +34,7 @@ _PART = r"^[A-Za-z0-9_][A-Za-z0-9_-]*$"
 class _Projects(Protocol):
     def get(self, project_id: str) -> object: ...
     def in_use(self, project_id: str) -> AbstractContextManager[None]: ...
+    def open(self, project_id: str, *, actor: str | None) -> Repository: ...
 
 
 class _Branches(Protocol):
@@ -121,6 +123,9 @@ class ProjectCall(Call):
 
     project_id: str
 
+    def open_repository(self) -> Repository:
+        return self.service.projects.open(self.project_id, actor=self.token.name)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchCall(ProjectCall):
@@ -143,8 +148,7 @@ _Bearer = Annotated[
 class Public:
     """Mark a route that needs no token."""
 
-    async def __call__(self) -> None:
-        return None
+    async def __call__(self) -> None: ...
 
 
 class Needs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from anabranch.errors import InvalidInputError, TooLargeError
 from anabranch.files.formats import csv_lines, json_rows
@@ -17,6 +17,7 @@ from anabranch.repo.snapshot import Table
 from anabranch.repo.transaction import Transaction
 from anabranch.server.branch_access import OpenBranch
 from anabranch.server.client_values import checked_filter, rows_of_objects
+from anabranch.server.envelope import with_example
 from anabranch.server.request_limits import in_threads
 from anabranch.server.routing import Body, BranchToChange, BranchToRead, BucketName, RefQuery, TableName, make_router
 from anabranch.server.tables import ColumnInfo, find_table
@@ -108,7 +109,7 @@ router = make_router("rows", prefix="/projects/{project_id}/branches/{branch_id}
 class NewRows(Body):
     """Rows as objects. Bytes are in base 64, decimals and times are text."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"rows": [{"id": 1, "amount": "12.50"}]}]})
+    model_config = with_example(rows=[{"id": 1, "amount": "12.50"}])
 
     rows: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=100_000)]
 
@@ -133,10 +134,8 @@ class PreviewFormat(StrEnum):
     CSV = "csv"
 
 
-class PreviewOptions(BaseModel):
+class PreviewOptions(BaseModel, extra="forbid"):
     """The rows, columns, order and format of a preview."""
-
-    model_config = ConfigDict(extra="forbid")
 
     limit: Annotated[int, Field(ge=1, description="Maximum number of rows.")] = 100
     columns: Annotated[str | None, Field(max_length=10_000, description="Only these columns: `id,amount`.")] = None

@@ -1,12 +1,11 @@
 """The parts of the service, put together once and shared by all requests, and the rebuild of its metadata."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anabranch
 from anabranch.display import to_datetime
@@ -34,36 +33,41 @@ from anabranch.server.tokens import Tokens
 _Part = TypeVar("_Part")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Service:
     """The parts of a service, available to routes as `request.app.state.service`."""
 
-    settings: Settings
-    clock: Callable[[], datetime]
-    database: Database
-    tokens: Tokens
-    audit: AuditLog
-    projects: Projects
-    branches: Branches
-    buckets: Buckets
-    metrics: Metrics
-    health: HealthCheck
-    previews: SharedThreads
-    comparisons: SharedThreads
-    files: Files
-    jobs: Jobs
-    imports: Imports
-    exports: Exports
-    idempotency: IdempotencyKeys
+    def __init__(self, settings: Settings, database: Database, *, clock: Callable[[], datetime]) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.database = database
+        self.tokens = Tokens(database, clock=clock)
+        self.audit = AuditLog(database, clock=clock)
+        branch_rows = BranchRows(database)
+        project_rows = ProjectRows(database, delete_branches=branch_rows.delete_all)
+        self.projects = Projects(settings, project_rows, self.tokens, clock=clock)
+        self.branches = Branches(settings, self.projects, branch_rows, self.tokens, self.audit, clock=clock)
+        self.buckets = Buckets(database, clock=clock)
+        self.metrics = Metrics()
+        self.health = HealthCheck(database)
+        self.previews = SharedThreads("previews", settings.limits)
+        self.comparisons = SharedThreads("comparisons", settings.limits)
+        self.files = Files(settings, database, clock=clock)
+        self.jobs = Jobs(settings, database, clock=clock)
+        self.imports = Imports(settings, self.projects, self.branches, self.jobs)
+        self.exports = Exports(self.branches, self.files, self.jobs)
+        self.idempotency = IdempotencyKeys(
+            database,
+            open_repository=lambda project_id: self.projects.open(project_id, actor=None),
+            record=self.audit.write,
+            clock=clock,
+            seconds=settings.limits.idempotency_seconds,
+        )
+        self._parts = {type(part): part for part in vars(self).values()}
 
     def part(self, kind: type[_Part]) -> _Part:
         """Return the part of a class."""
         part: _Part = self._parts[kind]
         return part
-
-    @cached_property
-    def _parts(self) -> Mapping[type, Any]:
-        return {type(part): part for part in (getattr(self, field.name) for field in fields(self))}
 
     def close(self) -> None:
         """Stop the jobs within a bounded time and close the database."""
@@ -78,7 +82,7 @@ def open_service(settings: Settings, *, clock: Callable[[], datetime] = lambda: 
     """Open the data folder, which only one process can do, and repair what a crash left."""
     database = Database(settings.metadata_file)
     try:
-        service = _assemble(settings, database, clock)
+        service = Service(settings, database, clock=clock)
         # Each step relies on the one before: branches need their project, a job is ended by a commit of its branch,
         # and files are kept for the exports that remain.
         service.projects.recover()
@@ -95,42 +99,6 @@ def open_service(settings: Settings, *, clock: Callable[[], datetime] = lambda: 
 def create_first_token(service: Service) -> str:
     """Create a token with the scope admin and return its secret."""
     return service.tokens.create("admin", Scope.ADMIN)[1]
-
-
-def _assemble(settings: Settings, database: Database, clock: Callable[[], datetime]) -> Service:
-    tokens = Tokens(database, clock=clock)
-    branch_rows = BranchRows(database)
-    projects = Projects(settings, ProjectRows(database, delete_branches=branch_rows.delete_all), tokens, clock=clock)
-    audit = AuditLog(database, clock=clock)
-    branches = Branches(settings, projects, branch_rows, tokens, audit, clock=clock)
-    buckets = Buckets(database, clock=clock)
-    files = Files(settings, database, clock=clock)
-    jobs = Jobs(settings, database, clock=clock)
-    return Service(
-        settings=settings,
-        clock=clock,
-        database=database,
-        tokens=tokens,
-        audit=audit,
-        projects=projects,
-        branches=branches,
-        buckets=buckets,
-        metrics=Metrics(),
-        health=HealthCheck(database),
-        previews=SharedThreads("previews", settings.limits),
-        comparisons=SharedThreads("comparisons", settings.limits),
-        files=files,
-        jobs=jobs,
-        imports=Imports(settings, projects, branches, jobs),
-        exports=Exports(branches, files, jobs),
-        idempotency=IdempotencyKeys(
-            database,
-            open_repository=lambda project_id: projects.open(project_id, actor=None),
-            record=audit.write,
-            clock=clock,
-            seconds=settings.limits.idempotency_seconds,
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pyarrow as pa
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from anabranch.column_types import show_type, to_arrow
 from anabranch.errors import InvalidInputError
@@ -17,6 +17,7 @@ from anabranch.repo.snapshot import Snapshot, Table
 from anabranch.repo.transaction import Transaction
 from anabranch.server.branch_access import OpenBranch
 from anabranch.server.buckets import Buckets
+from anabranch.server.envelope import with_example
 from anabranch.server.routing import (
     Body,
     BranchToChange,
@@ -34,10 +35,8 @@ _Name = Annotated[str, Field(min_length=1, max_length=256, examples=["amount"])]
 _Type = Annotated[str, Field(min_length=1, max_length=1000, examples=["int64", "string", "decimal(10, 2)"])]
 
 
-class ColumnInfo(BaseModel):
+class ColumnInfo(BaseModel, from_attributes=True):
     """A column, with its Arrow type."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     name: str
     type: Annotated[str, BeforeValidator(show_type)]
@@ -77,16 +76,10 @@ class NewColumn(Body):
 class NewTable(Body):
     """A table to create, without rows."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "name": "orders",
-                    "columns": [{"name": "id", "type": "int64"}, {"name": "amount", "type": "decimal(10, 2)"}],
-                    "primary_key": ["id"],
-                }
-            ]
-        }
+    model_config = with_example(
+        name="orders",
+        columns=[{"name": "id", "type": "int64"}, {"name": "amount", "type": "decimal(10, 2)"}],
+        primary_key=["id"],
     )
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$", max_length=128, examples=["orders"])]
@@ -95,7 +88,7 @@ class NewTable(Body):
 
 
 class NewColumns(Body):
-    model_config = ConfigDict(json_schema_extra={"examples": [{"columns": [{"name": "note", "type": "string"}]}]})
+    model_config = with_example(columns=[{"name": "note", "type": "string"}])
 
     columns: Annotated[list[NewColumn], Field(min_length=1, max_length=2000)]
 
@@ -201,8 +194,7 @@ def _change(branch: OpenBranch, key: TableKey, change: Callable[[Transaction], A
 
 def _detail(branch: OpenBranch, key: TableKey, snapshot: Snapshot) -> TableDetail:
     table = find_table(snapshot, key)
-    facts = _facts(branch, key, table.entry)
-    return TableDetail(**facts, columns=tuple(table.schema), commit_id=snapshot.id)
+    return TableDetail(**_facts(branch, key, table.entry), columns=tuple(table.schema), commit_id=snapshot.id)
 
 
 def _facts(branch: OpenBranch, key: TableKey, entry: TableEntry) -> dict[str, Any]:

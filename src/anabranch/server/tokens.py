@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from anabranch.errors import ForbiddenError, InvalidInputError, TokenNotFoundError, UnauthenticatedError
 from anabranch.server.auth import Scope, Token, TokenInfo, check_token, hash_secret
 from anabranch.server.database import Database, row_of
-from anabranch.server.routing import Body, Call, ForAdmin, FreeName, ProjectCall, ProjectToChange, make_router
+from anabranch.server.routing import Body, Call, ForAdmin, FreeName, ProjectToChange, make_router
 
 _PREFIX = "ab_"
 _SECRET_BYTES = 32
@@ -78,16 +78,17 @@ class Tokens:
         """Return all tokens, or those that are bound to a project."""
         return [token for token in self._by_id.values() if project_id is None or token.project_id == project_id]
 
-    def get(self, token_id: str) -> Token:
+    def get(self, token_id: str, *, project_id: str | None = None) -> Token:
+        """Return a token. If a project is given, it has to be bound to that."""
         token = self._by_id.get(token_id)
-        if token is None:
+        if token is None or project_id not in (None, token.project_id):
             raise TokenNotFoundError(f"there is no token '{token_id}'", hint="list the tokens to see which exist")
         return token
 
-    def rotate(self, token_id: str) -> tuple[Token, str]:
+    def rotate(self, token_id: str, *, project_id: str | None = None) -> tuple[Token, str]:
         """Replace the secret of a token. The old one is no longer valid."""
         with self._changing:
-            token = self.get(token_id)
+            token = self.get(token_id, project_id=project_id)
             if not token.is_alive(self._clock()):
                 raise InvalidInputError(f"token {token_id} has expired or was revoked", hint="create another one")
             secret = _new_secret(token_id)
@@ -97,9 +98,9 @@ class Tokens:
             self._keep(rotated)
         return rotated, secret
 
-    def revoke(self, token_id: str) -> Token:
+    def revoke(self, token_id: str, *, project_id: str | None = None) -> None:
         with self._changing:
-            return self._revoke(self.get(token_id))
+            self._revoke(self.get(token_id, project_id=project_id))
 
     def revoke_all(self, *, project_id: str, branch_id: str | None = None) -> None:
         """Revoke the tokens that are bound to a project, or to one branch of it."""
@@ -108,13 +109,11 @@ class Tokens:
                 if branch_id in (None, token.branch_id):
                     self._revoke(token)
 
-    def _revoke(self, token: Token) -> Token:
-        if token.revoked_at is not None:
-            return token
-        revoked = replace(token, revoked_at=self._clock())
-        self._database.write("UPDATE tokens SET revoked_at = ? WHERE id = ?", [revoked.revoked_at, token.id])
-        self._keep(revoked)
-        return revoked
+    def _revoke(self, token: Token) -> None:
+        if token.revoked_at is None:
+            revoked = replace(token, revoked_at=self._clock())
+            self._database.write("UPDATE tokens SET revoked_at = ? WHERE id = ?", [revoked.revoked_at, token.id])
+            self._keep(revoked)
 
     def _keep(self, token: Token) -> None:
         self._by_id = {**self._by_id, token.id: token}  # readers hold no lock
@@ -227,13 +226,13 @@ def list_project_tokens(call: ProjectToChange) -> TokenList:
 @router.post("/projects/{project_id}/tokens/{token_id}/rotate")
 def rotate_project_token(call: ProjectToChange, token_id: TokenId) -> Secret:
     """Replace the secret of a token of a project."""
-    return Secret.of(*call.part(Tokens).rotate(_of_project(call, token_id).id))
+    return Secret.of(*call.part(Tokens).rotate(token_id, project_id=call.project_id))
 
 
 @router.delete("/projects/{project_id}/tokens/{token_id}", status_code=204)
 def revoke_project_token(call: ProjectToChange, token_id: TokenId) -> None:
     """Revoke a token of a project."""
-    call.part(Tokens).revoke(_of_project(call, token_id).id)
+    call.part(Tokens).revoke(token_id, project_id=call.project_id)
 
 
 def _create(call: Call, body: NewProjectToken, *, project_id: str | None) -> Secret:
@@ -252,10 +251,3 @@ def _create(call: Call, body: NewProjectToken, *, project_id: str | None) -> Sec
         created_by=call.token.name,
     )
     return Secret.of(*made)
-
-
-def _of_project(call: ProjectCall, token_id: str) -> Token:
-    token = call.part(Tokens).get(token_id)
-    if token.project_id != call.project_id:
-        raise TokenNotFoundError(f"there is no token '{token_id}'", hint="list the tokens to see which exist")
-    return token

@@ -73,7 +73,8 @@ def _iter_text_sizes(path: Path) -> Iterator[int]:
     counted = 0
     try:
         with duckdb.connect(config={"threads": "1"}) as database:
-            lengths = _length_expressions(database, path)
+            columns = database.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
+            lengths = {name: f"{_LENGTHS[kind]}({quoted(name)})" for name, kind, *_ in columns if kind in _LENGTHS}
             for size in _iter_sums(database, path, list(lengths.values())):
                 counted += size
                 yield size
@@ -85,12 +86,6 @@ def _iter_text_sizes(path: Path) -> Iterator[int]:
         with pq.ParquetFile(path, read_dictionary=others) as file:
             for batch in file.iter_batches(columns=others):
                 yield from map(_text_size, batch.columns)
-
-
-def _length_expressions(database: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:
-    """Return expressions for the lengths of the values of the text columns, by the names of the columns."""
-    columns = database.execute("DESCRIBE SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
-    return {name: f"{_LENGTHS[kind]}({quoted(name)})" for name, kind, *_ in columns if kind in _LENGTHS}
 
 
 def _iter_sums(database: duckdb.DuckDBPyConnection, path: Path, expressions: Sequence[str]) -> Iterator[int]:

@@ -30,10 +30,10 @@ def test_long_page_leaves_the_threads_of_the_json_routes_alone(tmp_path: Path) -
         token = running.service.tokens.list_all()[0].id
         with socket.create_connection((address.hostname, address.port)) as connection:
             connection.sendall(head.encode())
-            while not limited_processes().count(token):
+            while not limited_processes().turns.count(token):
                 time.sleep(0.01)
             ok(api.get(f"{project.path}/branches"))
-            assert limited_processes().count(token), "the page ended first"
+            assert limited_processes().turns.count(token), "the page ended first"
 
 
 def test_token_has_a_share_of_the_threads() -> None:

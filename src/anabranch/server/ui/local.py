@@ -1,7 +1,7 @@
 """The UI of one repository on this machine, for the person who started it."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from starlette.applications import Starlette
@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from anabranch.errors import AnabranchError, InvalidInputError
+from anabranch.errors import InvalidInputError
 from anabranch.hints import Door
 from anabranch.repo.repository import Repository
 from anabranch.server.auth import Scope
@@ -54,15 +54,6 @@ class LocalSite(Site):
     @contextmanager
     def open(self, request: Request) -> Iterator[Lake]:  # noqa: ARG002 - there is one lake
         yield self._lake
-
-    def record(self, request: Request, action: str, branch: str | None, run: Callable[[], Response]) -> Response:  # noqa: ARG002 - there is no audit
-        return run()
-
-    def account(self, session: Session, lake: Lake | None) -> None:  # noqa: ARG002 - there is one person
-        return None
-
-    def explain(self, error: AnabranchError) -> AnabranchError:
-        return error
 
     def turn_away(self, request: Request) -> Response:
         return render("closed.html", None, frame=self.frame(request), status=401)

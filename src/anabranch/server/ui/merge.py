@@ -214,11 +214,8 @@ def clear_decisions(visit: Visit) -> Redirect:
     """Forget the decisions that are kept for a pair of branches."""
     source, into = visit.field("source"), visit.field("into")
     was_any = visit.repository.decision_clear(source, into)
-    return Redirect(
-        "/merge",
-        "The kept decisions were deleted." if was_any else "There were no kept decisions.",
-        {"source": source, "into": into},
-    )
+    notice = "The kept decisions were deleted." if was_any else "There were no kept decisions."
+    return Redirect("/merge", notice, {"source": source, "into": into})
 
 
 def _with_conflicts(visit: Visit, view: MergeView, plan: MergePlan, state: tuple[str, ...]) -> MergeView:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -73,8 +74,7 @@ def list_all(repository: Repository, source: str, into: str) -> tuple[dict[str, 
     found = by_id(islice(repository.conflicts(source, into, engine=ENGINE), MOST_LISTED))
     if len(found) < MOST_LISTED:
         return found, len(found)
-    plan = repository.merge(source, into, dry_run=True, engine=ENGINE).plan
-    return found, plan.conflict_count
+    return found, repository.merge(source, into, dry_run=True, engine=ENGINE).plan.conflict_count
 
 
 def by_id(conflicts: Iterable[Conflict]) -> dict[str, Conflict]:
@@ -256,18 +256,14 @@ def draft_of(visit: Visit) -> Draft:
         into=visit.field("into"),
         strategy=Strategy(strategy),
         rules={name: str(rule) for name, rule in rules.items() if name not in removed},
-        decisions={name: _choice_of(choice) for name, choice in decisions.items() if _is_id(name)},
+        # The id of a conflict is an object. The library checks its fields.
+        decisions={name: _choice_of(choice) for name, choice in decisions.items() if _parse_object(name) is not None},
     )
 
 
 def _object_of(visit: Visit, name: str) -> dict[str, Any]:
-    # The field comes from the browser. Deeply nested JSON raises RecursionError, which is not a ValueError.
-    text = visit.field(name) or "{}"
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    found = _parse_object(visit.field(name) or "{}")
+    if found is None:
         raise InvalidInputError(f"the field {name} of the form is not valid", hint="open the page again")
     return found
 
@@ -281,12 +277,13 @@ def _choice_of(choice: Any) -> dict[str, Any]:
     raise InvalidInputError(f"the decision {str(choice)[:200]!r} is not valid", hint="open the page again")
 
 
-def _is_id(name: str) -> bool:
-    """Return whether a text may be the id of a conflict. The library checks its fields."""
-    try:
-        return isinstance(json.loads(name), dict)
-    except (ValueError, RecursionError):
-        return False
+def _parse_object(text: str) -> dict[str, Any] | None:
+    """Return an object in JSON that came from the browser, None for any other text."""
+    # Deeply nested JSON raises RecursionError, which is not a ValueError.
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def with_new_decisions(visit: Visit, draft: Draft) -> Draft:
@@ -306,7 +303,7 @@ def _with_single(visit: Visit, before: Decisions) -> Decisions:
     decisions = dict(before)
     ids = [str(name) for name in visit.form.getlist("conflict")]
     for number, name in enumerate(ids):
-        if not _is_id(name):
+        if _parse_object(name) is None:
             continue
         take = visit.field(f"take.{number}")
         if take == _KEEP and name in decisions:

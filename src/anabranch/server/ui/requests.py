@@ -145,22 +145,17 @@ FILE_FORM: Mapping[str, int] = {"max_files": 1, "max_fields": 20, "max_part_size
 
 @asynccontextmanager
 async def reading_form(request: Request, limits: Mapping[str, int]) -> AsyncIterator[FormData]:
-    """Yield the form of a request. Its files are open until the end."""
-    _check_encoding(request)
-    async with request.form(**limits) as form:
-        yield form
+    """Yield the form of a request. Its files are open until the end.
 
-
-def _check_encoding(request: Request) -> None:
-    """Refuse a form in another encoding than UTF-8, which all browsers send.
-
-    Starlette decodes texts by any decoder of Python that the request names. That of Punycode takes minutes for a
-    megabyte, in the thread that serves all requests. That of UTF-7 returns texts that cannot be encoded again.
+    Refuse another encoding than UTF-8, which all browsers send. Starlette decodes texts by any decoder of Python that
+    the request names. That of Punycode takes minutes for a megabyte, in the thread that serves all requests. That of
+    UTF-7 returns texts that cannot be encoded again.
     """
     _, options = parse_options_header(request.headers.get("Content-Type"))
-    encoding = options.get(b"charset", b"utf-8")
-    if encoding.lower() not in (b"utf-8", b"utf8"):
+    if options.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
         raise HTTPException(400, "its encoding is not UTF-8")
+    async with request.form(**limits) as form:
+        yield form
 
 
 def text_of(form: FormData, name: str) -> str:

@@ -73,9 +73,6 @@ class Frame:
         """Return the address of a static file, which changes with the version so that browsers may keep it."""
         return f"{self.static_path}/{name}?v={anabranch.__version__}"
 
-    def is_exactly(self, path: str) -> bool:
-        return self.request.url.path == self.link(path)
-
     def is_here(self, path: str) -> bool:
         """Return whether the visitor is on a page of the navigation or below it."""
         here = self.request.url.path.removeprefix(self.lake.path if self.lake else "") or "/"
@@ -90,19 +87,16 @@ def address(path: str, **query: object) -> str:
 
 def render(template: str, view: object, *, frame: Frame, status: int = 200) -> Response:
     """Return a page. Browsers do not keep it: it may contain data."""
-    text = (
-        _environment()
-        .get_template(template)
-        .render(
-            view=view,
-            frame=frame,
-            lake=frame.lake,
-            link=frame.link,
-            csrf="" if frame.session is None else frame.session.csrf,
-            notice=frame.session.take_notice() if frame.session is not None and frame.takes_notice else None,
-            words=partial(words_at, frame.door),
-            navigation=NAVIGATION,
-        )
+    found = _environment().get_template(template)
+    text = found.render(
+        view=view,
+        frame=frame,
+        lake=frame.lake,
+        link=frame.link,
+        csrf="" if frame.session is None else frame.session.csrf,
+        notice=frame.session.take_notice() if frame.session is not None and frame.takes_notice else None,
+        words=partial(words_at, frame.door),
+        navigation=NAVIGATION,
     )
     return HTMLResponse(text, status_code=status, headers={"Cache-Control": "no-store"})
 

@@ -1,7 +1,7 @@
 """The UI of a service: sign-in by token, the list of projects, and the pages of each project's repository.
 
-The pages about tokens, the audit and jobs are for the service or for one project. They call the functions of the JSON
-routes.
+The pages about tokens, the audit and jobs are for the service or for one project. They do what the JSON
+routes do.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from anabranch.hints import Door
 from anabranch.ids import MAIN, TableKey
 from anabranch.repo.runs.engine_access import EngineAccess
 from anabranch.server import audit, jobs, tokens
-from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, hash_secret, require
+from anabranch.server.auth import DEFAULT_BRANCH, Scope, Token, require
 from anabranch.server.branches import NewBranch, is_branch_id
 from anabranch.server.envelope import text_without_folder, without_data_folder
 from anabranch.server.files import keep_file
@@ -89,10 +89,8 @@ class ProjectLake(Lake):
         expires_in: timedelta | None,  # noqa: ARG002
     ) -> str:
         wanted = _checked_body(NewBranch, name=name, description=description)
-        branch = self.service.branches.create(
-            self.project_id, name=wanted.name, description=wanted.description, token=self.token
-        )
-        return branch.name
+        create = self.service.branches.create
+        return create(self.project_id, name=wanted.name, description=wanted.description, token=self.token).name
 
     def delete_branch(self, name: str) -> None:
         if name in self.names:
@@ -266,8 +264,7 @@ class ServiceSite(Site):
         return without_data_folder(error, self._service.settings.data)
 
     def turn_away(self, request: Request) -> Response:
-        wanted = request.url.path if request.method == "GET" else _HOME
-        return self._show_sign_in(request, wanted=wanted, status=401)
+        return self._show_sign_in(request, wanted=request.url.path if request.method == "GET" else _HOME, status=401)
 
     async def show_sign_in(self, request: Request) -> Response:
         return self._show_sign_in(request, wanted=_HOME, status=200)
@@ -348,77 +345,69 @@ def _checked_body(kind: type[Body], **fields: Any) -> Body:
 
 
 def _call(visit: Visit) -> Call:
-    """Return what a JSON route would get: a call about the project of the page, or about the whole service."""
-    service, token = visit.request.app.state.service, visit.request.state.token
-    project_id = visit.request.path_params.get("project_id")
-    if project_id is None:
-        return Call(service=service, token=token)
-    return ProjectCall(service=service, token=token, project_id=project_id)
+    """Return what a JSON route about the whole service would get."""
+    return Call(service=visit.request.app.state.service, token=visit.request.state.token)
+
+
+def _project_of(visit: Visit) -> str | None:
+    """Return the project of a page, None for a page about the whole service."""
+    project_id: str | None = visit.request.path_params.get("project_id")
+    return project_id
 
 
 def show_tokens(visit: Visit) -> Shown:
     """List the tokens of the service or of a project."""
-    call = _call(visit)
-    is_project = isinstance(call, ProjectCall)
-    found = tokens.list_project_tokens(call) if isinstance(call, ProjectCall) else tokens.list_tokens(call)
+    project_id = _project_of(visit)
+    found = _call(visit).part(tokens.Tokens).list_all(project_id=project_id)
     # A token of the whole service may be bound to any project, or to none.
-    scopes = [scope for scope in Scope if not is_project or scope is not Scope.ADMIN]
-    return Shown("service/tokens.html", {"tokens": found.tokens, "is_project": is_project, "scopes": scopes})
+    scopes = [scope for scope in Scope if project_id is None or scope is not Scope.ADMIN]
+    return Shown("service/tokens.html", {"tokens": found, "is_project": project_id is not None, "scopes": scopes})
 
 
 def create_token_by_form(visit: Visit) -> Redirect:
     """Create a token, and show its secret once."""
-    call, life = _call(visit), parse_days(visit.field("days"))
+    project_id, life = _project_of(visit), parse_days(visit.field("days"))
     fields = {
         "name": visit.field("name"),
         "scope": visit.field("scope"),
         "branch_id": visit.field("branch") or None,
         "expires_in": None if life is None else int(life.total_seconds()),
     }
-    if isinstance(call, ProjectCall):
-        made = tokens.create_project_token(call, _checked_body(tokens.NewProjectToken, **fields))
+    call = _call(visit)
+    if project_id is not None:
+        project_call = ProjectCall(service=call.service, token=call.token, project_id=project_id)
+        made = tokens.create_project_token(project_call, _checked_body(tokens.NewProjectToken, **fields))
     else:
         fields["project_id"] = visit.field("project") or None
         made = tokens.create_token(call, _checked_body(tokens.NewToken, **fields))
-    return Redirect(_tokens_path(call), f"Token {made.name} was created. Its secret is shown only here: {made.secret}")
+    notice = f"Token {made.name} was created. Its secret is shown only here: {made.secret}"
+    return Redirect(_tokens_path(visit), notice)
 
 
 def rotate_token_by_form(visit: Visit) -> Redirect:
     """Replace the secret of a token, and show the new one once."""
-    call, token_id = _call(visit), visit.field("token")
-    made = (
-        tokens.rotate_project_token(call, token_id)
-        if isinstance(call, ProjectCall)
-        else tokens.rotate_token(call, token_id)
-    )
-    if made.id == visit.session.token_id:
+    token, secret = _call(visit).part(tokens.Tokens).rotate(visit.field("token"), project_id=_project_of(visit))
+    if token.id == visit.session.token_id:
         # Only this session continues: without it, the visitor would be signed out before the new secret is shown.
-        visit.session.token_hash = hash_secret(made.secret)
-    return Redirect(_tokens_path(call), f"Token {made.name} has a new secret, shown only here: {made.secret}")
+        visit.session.token_hash = token.secret_hash
+    return Redirect(_tokens_path(visit), f"Token {token.name} has a new secret, shown only here: {secret}")
 
 
 def revoke_token_by_form(visit: Visit) -> Redirect:
-    call, token_id = _call(visit), visit.field("token")
-    if isinstance(call, ProjectCall):
-        tokens.revoke_project_token(call, token_id)
-    else:
-        tokens.revoke_token(call, token_id)
-    return Redirect(_tokens_path(call), f"Token {token_id} was revoked.")
+    token_id = visit.field("token")
+    _call(visit).part(tokens.Tokens).revoke(token_id, project_id=_project_of(visit))
+    return Redirect(_tokens_path(visit), f"Token {token_id} was revoked.")
 
 
-def _tokens_path(call: Call) -> str:
+def _tokens_path(visit: Visit) -> str:
     # Addresses of a project are below its lake.
-    return "/tokens" if isinstance(call, ProjectCall) else "/ui/tokens"
+    return "/ui/tokens" if _project_of(visit) is None else "/tokens"
 
 
 def show_audit(visit: Visit) -> Shown:
     """List writes, successful and refused, newest first."""
     before = _checked_body(_AuditQuery, before=visit.query("before") or None).before
-    call = _call(visit)
-    if isinstance(call, ProjectCall):
-        found = audit.list_project_audit(call, limit=_EVENTS, before=before)
-    else:
-        found = audit.list_audit(call, limit=_EVENTS, before=before)
+    found = _call(visit).part(audit.AuditLog).list_page(project_id=_project_of(visit), before=before, limit=_EVENTS)
     return Shown("service/audit.html", found)
 
 
@@ -429,7 +418,7 @@ class _AuditQuery(BaseModel):
 
 
 def show_jobs(visit: Visit) -> Shown:
-    found = jobs.list_jobs(_call(visit), project_id=visit.request.path_params.get("project_id"), limit=_JOBS)
+    found = jobs.list_jobs(_call(visit), project_id=_project_of(visit), limit=_JOBS)
     return Shown("service/jobs.html", found)
 
 

@@ -80,12 +80,12 @@ class Visit:
     def query(self, name: str, default: str = "") -> str:
         return self.request.query_params.get(name, default).strip()
 
-    def number(self, name: str, default: int = 1) -> int:
-        return parse_number(self.query(name) or str(default), name, most=10**9, hint=f"use {name}=1")
+    def number(self, name: str) -> int:
+        return parse_number(self.query(name) or "1", name, most=10**9, hint=f"use {name}=1")
 
-    def ref(self, name: str = "ref") -> str:
+    def ref(self) -> str:
         """Return the ref that the visitor chose, by default main. With a time, it is a branch as it was then."""
-        ref, time = self.query(name) or MAIN, self.query("at")
+        ref, time = self.query("ref") or MAIN, self.query("at")
         # The time replaces a version or a time in the ref, because a ref has only one of them.
         return f"{ref.partition('@')[0]}@{{{time}}}" if time else ref
 
@@ -211,17 +211,17 @@ class Site(ABC):
     def open(self, request: Request) -> AbstractContextManager[Lake | None]:
         """Return the lake of a page, None for a page about a whole service."""
 
-    @abstractmethod
-    def record(self, request: Request, action: str, branch: str | None, run: Callable[[], Response]) -> Response:
+    def record(self, request: Request, action: str, branch: str | None, run: Callable[[], Response]) -> Response:  # noqa: ARG002 - for a service
         """Run an action on a branch, or None. A service records it in the audit."""
+        return run()
 
-    @abstractmethod
-    def account(self, session: Session, lake: Lake | None) -> Account | None:
+    def account(self, session: Session, lake: Lake | None) -> Account | None:  # noqa: ARG002 - for a service
         """Return the owner of the session, None if it is not shown."""
+        return None
 
-    @abstractmethod
     def explain(self, error: AnabranchError) -> AnabranchError:
         """Return an error as the visitor may read it."""
+        return error
 
     @abstractmethod
     def turn_away(self, request: Request) -> Response:

@@ -96,8 +96,7 @@ def show_sql(visit: Visit) -> Shown:
 
 
 def download_result(visit: Visit) -> Response:
-    text = _run(visit, read_csv, visit.query("sql"))
-    return answer_text(text, name="result.csv", media_type="text/csv")
+    return answer_text(_run(visit, read_csv, visit.query("sql")), name="result.csv", media_type="text/csv")
 
 
 def _run(visit: Visit, read: Callable[[Repository, str, str], T], sql: str) -> T:
@@ -107,8 +106,7 @@ def _run(visit: Visit, read: Callable[[Repository, str, str], T], sql: str) -> T
             f"the SQL has {len(sql)} characters, at most {_LONGEST} are allowed", hint="use 'anabranch sql'"
         )
     work = partial(read, visit.repository, sql, visit.ref())
-    owner = visit.session.token_id
-    return limited_processes().run(work, seconds=_SECONDS, owner=owner, departure=visit.departure)
+    return limited_processes().run(work, seconds=_SECONDS, owner=visit.session.token_id, departure=visit.departure)
 
 
 def read_csv(repository: Repository, sql: str, ref: str) -> str:
@@ -242,7 +240,7 @@ class LimitedProcesses:
 
     def __init__(self, *, memory_bytes: int = _MEMORY_BYTES, at_once: int = _AT_ONCE, waiting: int = _WAITING) -> None:
         self._memory_bytes = memory_bytes
-        self._turns = Turns(at_once=at_once, waiting=waiting)
+        self.turns = Turns(at_once=at_once, waiting=waiting)
         self._starting = threading.Lock()
         self._control: socket.socket | None = None
         self._forking: subprocess.Popen[bytes] | None = None
@@ -258,9 +256,6 @@ class LimitedProcesses:
         with self._starting:
             self._close()
 
-    def count(self, owner: str | None) -> int:
-        return self._turns.count(owner)
-
     def run(
         self, work: Callable[[], T], *, seconds: float, owner: str | None = None, departure: Departure | None = None
     ) -> T:
@@ -270,7 +265,7 @@ class LimitedProcesses:
         if the visitor leaves. The function takes a turn of the owner.
         """
         leaving = departure or Departure()
-        with self._turns.turn(owner, seconds=seconds, departure=leaving):
+        with self.turns.turn(owner, seconds=seconds, departure=leaving):
             return cast(T, self._run(work, seconds, leaving)) if _STATUS.exists() else work()
 
     def _run(self, work: Callable[[], Any], seconds: float, departure: Departure) -> Any:

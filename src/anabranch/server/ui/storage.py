@@ -153,14 +153,12 @@ def show_storage(visit: Visit) -> Shown:
     if work.future.done():
         return Shown("storage.html", {**view, show: work.future.result()})
     # A header, because a page that reloads itself by an element is not accessible to all readers of screens.
-    headers = {"Refresh": str(_RELOAD_SECONDS)}
-    return Shown("storage.html", {**view, "work": work}, headers=headers)
+    return Shown("storage.html", {**view, "work": work}, headers={"Refresh": str(_RELOAD_SECONDS)})
 
 
 def collect_garbage(visit: Visit) -> Redirect:
     """Free the space of data that the policy does not keep."""
-    policy = Policy.of(visit.field("keep_last"), visit.field("keep_days"))
-    report = visit.repository.gc(**asdict(policy))
+    report = visit.repository.gc(**asdict(Policy.of(visit.field("keep_last"), visit.field("keep_days"))))
     return Redirect("/storage", f"Deleted {len(report.objects):,} objects of {report.bytes:,} bytes.")
 
 

@@ -171,8 +171,7 @@ def _read_page(visit: Visit, table: Table, query: RowsQuery, shown: Sequence[str
         cells = tuple(cell_of(values[name]) for name in shown)
         rows.append(RowView(cells=cells, query=_row_query(table, query, values, position)))
     # To count the rows of a filter, the whole table would have to be read.
-    total = None if query.where else len(table)
-    return page_from(rows, number=query.page, size=_ROWS, total=total)
+    return page_from(rows, number=query.page, size=_ROWS, total=None if query.where else len(table))
 
 
 def _row_query(table: Table, query: RowsQuery, values: Mapping[str, Any], position: int) -> dict[str, str]:
@@ -327,17 +326,12 @@ def show_history(visit: Visit) -> Shown:
     start = (number - 1) * _COMMITS
     # One more than the page shows, to know whether there is another page.
     found = list(islice(commits, start, start + _COMMITS + 1))
-    view = {"head": head, "commits": page_from(found, number=number, size=_COMMITS)}
-    return Shown("tables/history.html", view)
+    return Shown("tables/history.html", {"head": head, "commits": page_from(found, number=number, size=_COMMITS)})
 
 
 def show_load(visit: Visit) -> Shown:
-    view = {
-        "table": visit.query("table"),
-        "branch": visit.query("branch") or MAIN,
-        "choices": visit.lake.list_choices(),
-    }
-    return Shown("load.html", view)
+    table, branch = visit.query("table"), visit.query("branch") or MAIN
+    return Shown("load.html", {"table": table, "branch": branch, "choices": visit.lake.list_choices()})
 
 
 def load_file(visit: Visit) -> Redirect:
