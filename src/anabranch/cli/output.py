@@ -133,14 +133,12 @@ class Output:
 def print_stream(output: Output, what: str, texts: Iterator[str]) -> None:
     """Print text that may be larger than the memory, piece by piece."""
     with output.progress(what):
-        first = next(texts, "")
+        whole = chain([next(texts, "")], texts)
         # Output to a file does not mix with the bar, which can stay until the end.
         if not sys.stdout.isatty():
-            typer.echo(first, nl=False)
-            for text in texts:
+            for text in whole:
                 typer.echo(text, nl=False)
-            return
-    for text in chain([first], texts):
+    for text in whole:
         typer.echo(text, nl=False)
 
 
@@ -296,11 +294,11 @@ MEMBERS: dict[str, str] = {
     "repo.TableStorage": "table own shared head history total",
     "repo.TableDiff": "change renamed_from inserted=counts.inserted updated=counts.updated"
     " deleted=counts.deleted columns",
+    "repo.RowChange": "change columns before after",
     "repo.PipelineRecord": "name file source_hash parameters input outputs=*",
     "repo.CloneInfo": "id target kind commit_id tables created_at=created created_by state",
     "repo.GraphCommit": "id=graph_commit_id branch version=manifest_version parent_id=parent_commit_id"
     " merged_parent_id=merged_parent_commit_id actor=actor_id created_at=created kind message metadata tables",
-    "repo.CheckOutcome": "name sql result problem",
     "repo.Conflict": "table kind key column path base source target problem ?hint **decision",
     "repo.MergeResult": "outcome=plan.outcome source=plan.source into=plan.into"
     " source_commit_id=plan.source_commit_id target_commit_id=plan.target_commit_id"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.command import Here, command, group
@@ -13,22 +14,12 @@ from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from anabranch.repo.history.changes import CommitChanges
-    from anabranch.repo.history.diff import Diff, TableDiff
+    from anabranch.repo.history.diff import Diff, RowChange, TableDiff
 
 app = group()
 
 _DIFFERENT = 1
 _MARKS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ChangedRow:
-    """A row that differs, as plain values."""
-
-    change: str
-    columns: Sequence[str]
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +100,8 @@ def _entries(sides: Mapping[str, str], different: "Sequence[TableDiff]") -> Answ
 def _compared(sides: Mapping[str, str], different: "Sequence[TableDiff]", parts: Parts, limit: int) -> Answer:
     if not different:
         return Answer({**sides, "tables": []}, "nothing differs")
-    rows = {each.key: list(_iter_changed(each, limit)) if parts.rows else None for each in different}
+    # The rows of a batch are compared when it is read, so only what is shown is read.
+    rows = {each.key: list(islice(each.iter_rows(), limit)) if parts.rows else None for each in different}
     tables = [*_iter_compared_tables(different, parts)]
     sentences = [] if tables or parts.rows else ["no differences in columns"]
     lines: list[Line] = []
@@ -150,7 +142,7 @@ def _page(found: "Diff", different: "Sequence[TableDiff]") -> str:
     )
 
 
-def _document(part: "TableDiff", rows: Sequence[_ChangedRow] | None) -> dict[str, object]:
+def _document(part: "TableDiff", rows: "Sequence[RowChange] | None") -> dict[str, object]:
     return {**document_of(part), **({} if rows is None else {"rows": rows})}
 
 
@@ -167,7 +159,7 @@ def _column_table(part: "TableDiff", *, title: str) -> Table:
     return Table(("change", "column", "before", "after"), rows, title=title)
 
 
-def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
+def _iter_row_lines(part: "TableDiff", rows: "Sequence[RowChange]") -> Iterator[Line]:
     """Yield a line for each row, and one with the number of rows that are not shown."""
     old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
     for row in rows:
@@ -183,7 +175,7 @@ def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[
 
 
 def _iter_pieces(
-    part: "TableDiff", row: _ChangedRow, old_names: Mapping[str, str | None]
+    part: "TableDiff", row: "RowChange", old_names: Mapping[str, str | None]
 ) -> Iterator[tuple[str, str | None]]:
     """Yield the key of an updated row and its changed cells: the old value in red, the new one in green."""
     before, after = row.before or {}, row.after or {}
@@ -205,22 +197,6 @@ def _cell(name: str, value: Any) -> str:
     return f"{name}={text_value(value)}"
 
 
-def _iter_changed(part: "TableDiff", limit: int) -> Iterator[_ChangedRow]:
-    from anabranch.format.arrow_types import python_values
-
-    left = limit
-    for batch in part.iter_batches():
-        chosen = batch.slice(0, left)
-        changes, columns = (chosen.column(name).to_pylist() for name in ("change", "columns"))
-        sides = (python_values(chosen.column(name)) for name in ("before", "after"))
-        for change, names, before, after in zip(changes, columns, *sides, strict=True):
-            yield _ChangedRow(change=change, columns=names, before=before, after=after)
-        left -= len(chosen)
-        # Before the next batch is read: its rows would be compared for nothing.
-        if not left:
-            return
-
-
 @command(app, "changes", "changes shop.orders --since v1.0", "changes shop.orders --since main~3 --rows")
 def changes(
     here: Here,
@@ -239,7 +215,7 @@ def changes(
     """
     with here.output.progress("comparing"):
         found = here.repository.changes(key, since=since, until=until)
-        shown = [(step, list(_iter_changed(step.diff, limit)) if rows else None) for step in found]
+        shown = [(step, list(islice(step.diff.iter_rows(), limit)) if rows else None) for step in found]
         if not shown:
             return Answer({"table": key, "commits": []}, "nothing changed")
         commits = [
@@ -258,7 +234,7 @@ def changes(
         )
 
 
-def _iter_lines(shown: "Sequence[tuple[CommitChanges, Sequence[_ChangedRow] | None]]") -> Iterator[Line]:
+def _iter_lines(shown: "Sequence[tuple[CommitChanges, Sequence[RowChange] | None]]") -> Iterator[Line]:
     for step, rows in shown:
         if rows is None:
             continue

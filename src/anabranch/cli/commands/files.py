@@ -40,12 +40,6 @@ _MISTYPED = 0.8
 _ROWS_CHECKED = 20
 _DIGITS = re.compile("[0-9]+")
 
-Format = Annotated[
-    str | None,
-    option(
-        "--format", "NAME", "File format: csv, json, parquet, orc or lance (default: from the suffix of each file)."
-    ),
-]
 Delimiter = Annotated[
     str | None,
     option(
@@ -93,7 +87,9 @@ class CsvFormat:
 class LoadOptions:
     """The options about how rows of files become rows of a table."""
 
-    format_: Format = None
+    format_: str | None = option(
+        "--format", "NAME", "File format: csv, json, parquet, orc or lance (default: from the suffix of each file)."
+    )
     mode: str = option(
         "--mode",
         "NAME",

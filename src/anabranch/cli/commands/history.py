@@ -328,8 +328,7 @@ def undo(here: Here, branch: _Branch = None, steps: Steps = 1) -> Answer:
     the change before. No data is deleted. 'anabranch redo' restores the change that was undone. 'anabranch reflog'
     lists all changes.
     """
-    name = branch or here.repository.branch
-    return _repeat(here, here.repository.undo, name, steps, verb="undid", key="undone")
+    return _repeat(here, here.repository.undo, branch, steps, verb="undid", key="undone")
 
 
 @command(app, "redo", "redo", "redo dev", "redo --steps 3", on=WRITES)
@@ -340,12 +339,14 @@ def redo(here: Here, branch: _Branch = None, steps: Steps = 1) -> Answer:
     change of the branch, such as a commit, there is nothing to redo. But 'anabranch reset' can still move the branch to
     any state in its reflog.
     """
-    name = branch or here.repository.branch
-    return _repeat(here, here.repository.redo, name, steps, verb="redid", key="redone")
+    return _repeat(here, here.repository.redo, branch, steps, verb="redid", key="redone")
 
 
-def _repeat(here: Here, move: "Callable[[str], Movement]", name: str, steps: int, *, verb: str, key: str) -> Answer:
+def _repeat(
+    here: Here, move: "Callable[[str], Movement]", branch: str | None, steps: int, *, verb: str, key: str
+) -> Answer:
     """Undo or redo several changes, or as many as there are. Raise an error if there is none."""
+    name = branch or here.repository.branch
     movement, done = move(name), 1
     # After the first step an error would be wrong: the branch has moved, and errors mean that nothing changed.
     with suppress(InvalidInputError):

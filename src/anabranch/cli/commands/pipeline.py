@@ -371,19 +371,12 @@ def list_runs(
 ) -> Answer:
     """List runs, newest first."""
     found = here.repository.run_list(branch=branch, **vars(page))
-    rows = [
-        (
-            run.id,
-            run.state,
-            run.target,
-            run.begun,
-            run.begun_by,
-            len(run.tables),
-            None if run.commit_id is None else short_id(run.commit_id),
-            run.message or None,
+    rows = []
+    for run in found:
+        commit = None if run.commit_id is None else short_id(run.commit_id)
+        rows.append(
+            (run.id, run.state, run.target, run.begun, run.begun_by, len(run.tables), commit, run.message or None)
         )
-        for run in found
-    ]
     columns = ("run", "state", "branch", "begun (UTC)", "by", "tables", "commit", "message")
     return Answer({"runs": found}, tables=[Table(columns, rows, empty="no runs")])
 
