@@ -196,8 +196,7 @@ class SparkBuilder(Builder):
     def _read(self, table: Table) -> "DataFrame":
         version = (table.key, table.entry.version)
         if version not in self.frames:
-            options = pinned_options(self.repo, table)
-            self.frames[version] = self.session.read.format(FORMAT).options(**options).load()
+            self.frames[version] = self.session.read.format(FORMAT).options(**pinned_options(self.repo, table)).load()
         return self.frames[version]
 
     def _frame_of(self, table: Table, batches: Iterator[pa.RecordBatch]) -> "DataFrame":

@@ -43,8 +43,7 @@ def declare_ready_made(key: str, given: Setting) -> Iterator[DeclaredCheck]:
             item.fail(f"a check of '{key}' has {len(entries)} names", hint="write one in each item: '- unique: id'")
         ((kind, arguments),) = entries.items()
         if kind not in _READY_MADE:
-            hint = f"use {', '.join(_READY_MADE)}"
-            arguments.fail(f"the check {kind!r} of '{key}' is not known", hint=hint)
+            arguments.fail(f"the check {kind!r} of '{key}' is not known", hint=f"use {', '.join(_READY_MADE)}")
         yield from _READY_MADE[kind](key, arguments, f"the check {kind!r} of '{key}'")
 
 

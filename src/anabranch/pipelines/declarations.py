@@ -32,9 +32,8 @@ class SourceLocation:
 
     def inside(self, text: str, line: int) -> "SourceLocation":
         """Return the location of a line of a text that begins here, or this one if the text is not in the file."""
-        source = linecache.getlines(self.file)
         # A text with escapes, or of an f-string, is not in the file in this form.
-        before, found, _ = "".join(source[self.line - 1 :]).partition(text or "\0")
+        before, found, _ = "".join(linecache.getlines(self.file)[self.line - 1 :]).partition(text or "\0")
         return replace(self, line=self.line + before.count("\n") + line - 1) if found else self
 
     def fail(self, problem: str, *, hint: str) -> NoReturn:

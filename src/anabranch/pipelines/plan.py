@@ -197,8 +197,7 @@ def _parse_expression(expression: str) -> tuple[str, str, str]:
         )
     upwards, name, downwards = parts.groups()
     if name.startswith(_STATE) and name != _CHANGED:
-        state = name.removeprefix(_STATE)
-        raise InvalidInputError(f"the state {state!r} is not known", hint=f"use '{_CHANGED}'")
+        raise InvalidInputError(f"the state {name.removeprefix(_STATE)!r} is not known", hint=f"use '{_CHANGED}'")
     return upwards, name, downwards
 
 

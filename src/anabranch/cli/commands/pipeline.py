@@ -399,14 +399,13 @@ def show_run(here: Here, run_id: RunId) -> Answer:
         ("last change (UTC)", run.changed),
         ("commit", run.commit_id),
         *([("error", run.error)] if run.error else []),
-        *((f"log of {log.output}", log.uri) for log in logs),
+        *((f"log of {output}", uri) for output, uri in logs.items()),
         *((f"metadata {key}", value) for key, value in run.metadata.items()),
     )
     changed = Table(("table",), [(key,) for key in run.tables], title="changed tables", empty="no tables")
     results = [(check.name, check.result.replace("_", " "), check.problem or None) for check in run.checks]
     checks = Table(("check", "result", "problem"), results, title="checks", empty="no checks")
-    document = {**document_of(run), "logs": {log.output: log.uri for log in logs}}
-    return Answer(document, tables=[Table(("", ""), rows), changed, checks])
+    return Answer({**document_of(run), "logs": logs}, tables=[Table(("", ""), rows), changed, checks])
 
 
 @command(runs, "abort", "run abort 01KA4T3JB6W9TTVN2MVF2FZ9AA", on=WRITES)
