@@ -27,7 +27,7 @@ from anabranch.pipelines.declarations import (
     parse_engine,
     parse_key,
 )
-from anabranch.pipelines.statements import Statement, StatementError, parse_duck_statement, parse_statement
+from anabranch.pipelines.statements import StatementError, parse_duck_statement, parse_statement
 from anabranch.storage import open_files
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -36,7 +36,12 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 def sql_output(given: Output, sql: str, parameters: Collection[str]) -> Output:
     """Read an output that one SELECT makes, in the SQL of its engine. The settings of `given` are not checked yet."""
     engine = parse_engine(given.engine, given.location)
-    statement = _parsed(sql, engine, given.location)
+    if not isinstance(sql, str):
+        given.location.fail(f"{sql!r} is not SQL", hint="give a SELECT as text")
+    try:
+        statement = parse_duck_statement(sql) if engine is Engine.DUCKDB else parse_statement(sql)
+    except StatementError as err:
+        given.location.inside(sql, err.line).fail(err.problem, hint=err.hint)
     for name in statement.parameters:
         if name not in parameters:
             known = f"the parameters are {', '.join(parameters)}" if parameters else "there are none"
@@ -91,15 +96,6 @@ def _text_of(function: Callable[..., Any]) -> str:
         return inspect.getsource(function)
     except (OSError, TypeError):  # a callable object, or code without a file
         return repr(getattr(function, "__qualname__", type(function).__qualname__))
-
-
-def _parsed(sql: str, engine: Engine, location: SourceLocation) -> Statement:
-    if not isinstance(sql, str):
-        location.fail(f"{sql!r} is not SQL", hint="give a SELECT as text")
-    try:
-        return parse_duck_statement(sql) if engine is Engine.DUCKDB else parse_statement(sql)
-    except StatementError as err:
-        location.inside(sql, err.line).fail(err.problem, hint=err.hint)
 
 
 def _mode(write: Any, primary_key: Sequence[str], location: SourceLocation) -> WriteMode:

@@ -186,17 +186,12 @@ def _start_spark(plan: Plan, repo: "Repository", manner: Manner) -> "SparkSessio
     if all(step.output.engine is not Engine.SPARK for step in plan.steps):
         return None
     spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)
-    _ship_functions(plan)
-    return spark
-
-
-def _ship_functions(plan: Plan) -> None:
-    """Send the functions of a pipeline file to Spark's workers, which cannot import it."""
-    modules = {step.output.function.__module__ for step in plan.steps if step.output.function is not None}
-    for name in modules:
+    # Spark's workers cannot import a pipeline file, so its functions are sent to them.
+    for name in {step.output.function.__module__ for step in plan.steps if step.output.function is not None}:
         # Other modules are installed on the workers, which import them.
         if name.startswith(MODULE) and name in sys.modules:
             ship_by_value(sys.modules[name])
+    return spark
 
 
 def _unmoved(plan: Plan, run: Run) -> dict[str, Check]:

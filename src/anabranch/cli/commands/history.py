@@ -146,49 +146,25 @@ def draw(nodes: "Sequence[GraphCommit]", labels: Mapping[str, str]) -> Iterator[
             columns.append(node.id)
         at = columns.index(node.id)
         # Several children wait for this commit. Their columns join above its line, from the right, so that `at` stays
-        # valid.
+        # valid. The columns on the right of one that joins move to the left.
         while columns.count(node.id) > 1:
             joining = len(columns) - 1 - columns[::-1].index(node.id)
-            yield _joined(at, joining, len(columns))
+            joined = "|" + " |" * at + "_|" * (joining - at - 1) + "/ " * (len(columns) - joining)
+            yield joined.rstrip()
             del columns[joining]
         marks = ["*" if index == at else "|" for index in range(len(columns))]
         yield f"{' '.join(marks)} {labels[node.id]}"
         if not node.parents:
-            yield from _ended(at, len(columns))
             del columns[at]
+            # The columns on the right of the one that has ended move to the left.
+            if columns[at:]:
+                yield "| " * at + " /" * len(columns[at:])
             continue
         columns[at] = node.parents[0]
         for merged in node.parents[1:]:
-            yield _opened(at, len(columns))
+            # A column begins on the right, and the columns behind it move to the right.
+            yield "| " * at + "|\\" + " \\" * len(columns[at + 1 :])
             columns.insert(at + 1, merged)
-
-
-def _joined(into: int, joining: int, width: int) -> str:
-    """Return a line in which a column joins another one on its left. The columns on its right move to the left."""
-    cells = ["|", *[" "] * (2 * width - 2)]
-    for index in range(1, width):
-        if index < joining:
-            cells[2 * index] = "|"
-            cells[2 * index - 1] = "_" if index > into else " "
-        else:
-            cells[2 * index - 1] = "/"
-    return "".join(cells).rstrip()
-
-
-def _opened(at: int, width: int) -> str:
-    """Return a line in which a column begins on the right of another. The columns behind it move to the right."""
-    cells = ["|" if index <= at else " " for index in range(width)]
-    between = ["\\" if index >= at else " " for index in range(width)]
-    return "".join(cell + gap for cell, gap in zip(cells, between, strict=True)).rstrip()
-
-
-def _ended(at: int, width: int) -> Iterator[str]:
-    """Yield a line in which a column has ended and the columns on its right move to the left, if there are any."""
-    if at == width - 1:
-        return
-    cells = ["|" if index < at else " " for index in range(width)]
-    between = ["/" if index >= at else " " for index in range(width - 1)]
-    yield "".join(cell + gap for cell, gap in zip(cells, [*between, ""], strict=True)).rstrip()
 
 
 # Enough of the hash of a file to distinguish its versions.
@@ -328,7 +304,8 @@ def undo(here: Here, branch: _Branch = None, steps: Steps = 1) -> Answer:
     the change before. No data is deleted. 'anabranch redo' restores the change that was undone. 'anabranch reflog'
     lists all changes.
     """
-    return _repeat(here, here.repository.undo, branch, steps, verb="undid", key="undone")
+    name = branch or here.repository.branch
+    return _repeat(here, here.repository.undo, name, steps, verb="undid", key="undone")
 
 
 @command(app, "redo", "redo", "redo dev", "redo --steps 3", on=WRITES)
@@ -339,14 +316,12 @@ def redo(here: Here, branch: _Branch = None, steps: Steps = 1) -> Answer:
     change of the branch, such as a commit, there is nothing to redo. But 'anabranch reset' can still move the branch to
     any state in its reflog.
     """
-    return _repeat(here, here.repository.redo, branch, steps, verb="redid", key="redone")
-
-
-def _repeat(
-    here: Here, move: "Callable[[str], Movement]", branch: str | None, steps: int, *, verb: str, key: str
-) -> Answer:
-    """Undo or redo several changes, or as many as there are. Raise an error if there is none."""
     name = branch or here.repository.branch
+    return _repeat(here, here.repository.redo, name, steps, verb="redid", key="redone")
+
+
+def _repeat(here: Here, move: "Callable[[str], Movement]", name: str, steps: int, *, verb: str, key: str) -> Answer:
+    """Undo or redo several changes, or as many as there are. Raise an error if there is none."""
     movement, done = move(name), 1
     # After the first step an error would be wrong: the branch has moved, and errors mean that nothing changed.
     with suppress(InvalidInputError):
