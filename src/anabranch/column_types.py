@@ -124,8 +124,6 @@ def _show_field(field: pa.Field) -> str:
 
 
 class _TypeParser:
-    """Parses one type from left to right."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0

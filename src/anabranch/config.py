@@ -199,8 +199,7 @@ def load_config(*, environment: Mapping[str, str] = os.environ, folder: Path | N
 
 
 def configured_options() -> dict[str, str]:
-    found = {name: setting.value for name, setting in load_config().items() if name.startswith(_STORAGE)}
-    return {name.removeprefix(_STORAGE): value for name, value in found.items()}
+    return {name.removeprefix(_STORAGE): one.value for name, one in load_config().items() if name.startswith(_STORAGE)}
 
 
 def write_config(name: str, value: str | None, *, source: Source) -> Path:

@@ -37,7 +37,7 @@ from anabranch.ids import MAIN
 from anabranch.json_values import json_value
 
 if TYPE_CHECKING:
-    from anabranch.storage.requests import OnProgress, Progress
+    from anabranch.storage.requests import OnProgress
 
 # The progress of a bar: steps of a command, or rows of a load or an export, with the bytes of read files.
 Counted = Literal["steps", "rows", "bytes"]
@@ -124,7 +124,7 @@ class Output:
     def progress(self, what: str, *, counts: Counted = "steps") -> "Iterator[OnProgress]":
         """Yield a callback that shows the progress of a command in a bar, but not to a program that reads JSON."""
         if self.as_json:
-            yield ignore_progress
+            yield lambda _: None
             return
         with _LateBar(what, counts) as bar:
             yield lambda step: bar.update(completed=step.done, total=step.total, rows=step.rows)
@@ -203,10 +203,6 @@ MEANINGS: dict[int, str] = {
 def exit_code(error: type[AnabranchError]) -> int:
     """Return the code of the nearest group that an error belongs to."""
     return next(EXIT_CODES[group] for group in error.__mro__ if group in EXIT_CODES)
-
-
-def ignore_progress(_: "Progress") -> None:
-    """Show nothing."""
 
 
 # A command that ends sooner shows no bar: it would only flicker.

@@ -169,9 +169,6 @@ class _Model:
         """The text without its header, whose checks and description do not determine the rows."""
         return "".join(self.text.splitlines(keepends=True)[self.header_lines :])
 
-    def text_of(self, name: str, default: str) -> str:
-        return self.settings[name].text(f"the setting {name!r}") if name in self.settings else default
-
     def names_of(self, name: str) -> tuple[str, ...]:
         given = self.settings.get(name)
         return () if given is None or given.value in (None, ()) else given.names(f"the setting {name!r}")
@@ -229,7 +226,7 @@ def _known(settings: Setting) -> dict[str, Setting]:
 
 
 def _declare_model(pipeline: PipelineDefinition, usual_bucket: str | None, model: _Model) -> None:
-    engine = model.settings.get("engine")
+    engine, description = model.settings.get("engine"), model.settings.get("description")
     declared = Output(
         key=_key(model, usual_bucket),
         location=model.location,
@@ -238,7 +235,7 @@ def _declare_model(pipeline: PipelineDefinition, usual_bucket: str | None, model
         write=_write_mode(model),
         primary_key=model.names_of("key"),
         incremental=model.names_of("incremental"),
-        description=model.text_of("description", ""),
+        description="" if description is None else description.text("the setting 'description'"),
         code=model.code,
     )
     if model.path.suffix == ".sql":

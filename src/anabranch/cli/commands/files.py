@@ -175,7 +175,6 @@ def _loaded(repository: "Repository", done: "LoadReport", csv: CsvFormat) -> Ans
 
 
 def _notes_of_new(repository: "Repository", done: "LoadReport", commit_id: str, csv: CsvFormat) -> list[str]:
-    """Return sentences about a table that a load has created."""
     # Not at the top: a help text needs none of it.
     from anabranch.column_types import show_type
 
@@ -218,7 +217,6 @@ def _likely_delimiter(values: Sequence[object], used: str) -> str | None:
 
 
 def _similar_table(done: "LoadReport", known: Iterable[str]) -> str | None:
-    """Return an existing table with a similar name, which the user may have meant."""
     own = (done.table, done.reject_table)
     # Tables of other years or parts have similar names on purpose.
     others = [key for key in known if key not in own and _DIGITS.sub("", key) != _DIGITS.sub("", done.table)]

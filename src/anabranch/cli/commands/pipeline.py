@@ -10,7 +10,7 @@ import typer
 
 from anabranch.cli.command import COMMITS, READS_BRANCH, WRITES, Here, add_group, command, group
 from anabranch.cli.options import Limit, ListPage, Message, RefOption, argument, flag, option, parse_pairs
-from anabranch.cli.output import DIFFERENT, Answer, Line, document_of, ignore_progress
+from anabranch.cli.output import DIFFERENT, Answer, Line, document_of
 from anabranch.cli.texts import Table, count
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
@@ -253,7 +253,7 @@ def backfill(
         end=end,
         step=step,
         again=again,
-        progress=ignore_progress if here.as_json else _show_value,
+        progress=None if here.as_json else _show_value,
         **arguments,
         **how.parsed(),
     )
@@ -264,10 +264,10 @@ def backfill(
 
 
 @contextmanager
-def _watching(here: Here) -> "Iterator[OnProgress]":
+def _watching(here: Here) -> "Iterator[OnProgress | None]":
     """Yield a callback that prints a line for each output that ended, and on a terminal which are being built."""
     if here.as_json:
-        yield ignore_progress
+        yield None
         return
     if not sys.stderr.isatty():
         yield lambda step: _show_step(cast("StepProgress", step), lambda line: typer.echo(line, err=True))
@@ -291,7 +291,6 @@ def _watching(here: Here) -> "Iterator[OnProgress]":
 
 
 def _show_step(step: "StepProgress", show: Callable[[str], None]) -> None:
-    """Show a line for an output that ended."""
     if step.built is not None:
         show(f"[{step.done}/{step.total}] {step.table}: {step.built.rows:,} rows in {step.built.seconds:.1f} s")
     elif step.state != "started":
