@@ -290,7 +290,6 @@ MEMBERS: dict[str, str] = {
     "repo.TableStorage": "table own shared head history total",
     "repo.TableDiff": "change renamed_from inserted=counts.inserted updated=counts.updated"
     " deleted=counts.deleted columns",
-    "repo.RowChange": "change columns before after",
     "repo.PipelineRecord": "name file source_hash parameters input outputs=*",
     "repo.CloneInfo": "id target kind commit_id tables created_at=created created_by state",
     "repo.GraphCommit": "id=graph_commit_id branch version=manifest_version parent_id=parent_commit_id"

@@ -182,7 +182,7 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
 
 
 def _start_spark(plan: Plan, repo: "Repository", manner: Manner) -> "SparkSession | None":
-    """Start Spark if the plan needs it. A plan for DuckDB alone does not import it either."""
+    """Start Spark if an output needs it. A plan for DuckDB alone neither imports nor starts it."""
     if all(step.output.engine is not Engine.SPARK for step in plan.steps):
         return None
     spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from anabranch.cli.command import Here, command, group
@@ -14,11 +13,13 @@ from anabranch.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from anabranch.repo.history.changes import CommitChanges
-    from anabranch.repo.history.diff import Diff, RowChange, TableDiff
+    from anabranch.repo.history.diff import Diff, TableDiff
 
 app = group()
 
 _DIFFERENT = 1
+# A row that differs, as plain values: its `change`, the changed `columns`, and the row `before` and `after` or None.
+_Row = Mapping[str, Any]
 _MARKS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
 
 
@@ -100,8 +101,7 @@ def _entries(sides: Mapping[str, str], different: "Sequence[TableDiff]") -> Answ
 def _compared(sides: Mapping[str, str], different: "Sequence[TableDiff]", parts: Parts, limit: int) -> Answer:
     if not different:
         return Answer({**sides, "tables": []}, "nothing differs")
-    # The rows of a batch are compared when it is read, so only what is shown is read.
-    rows = {each.key: list(islice(each.iter_rows(), limit)) if parts.rows else None for each in different}
+    rows = {each.key: list(_iter_changed(each, limit)) if parts.rows else None for each in different}
     tables = [*_iter_compared_tables(different, parts)]
     sentences = [] if tables or parts.rows else ["no differences in columns"]
     lines: list[Line] = []
@@ -142,7 +142,7 @@ def _page(found: "Diff", different: "Sequence[TableDiff]") -> str:
     )
 
 
-def _document(part: "TableDiff", rows: "Sequence[RowChange] | None") -> dict[str, object]:
+def _document(part: "TableDiff", rows: Sequence[_Row] | None) -> dict[str, object]:
     return {**document_of(part), **({} if rows is None else {"rows": rows})}
 
 
@@ -159,31 +159,29 @@ def _column_table(part: "TableDiff", *, title: str) -> Table:
     return Table(("change", "column", "before", "after"), rows, title=title)
 
 
-def _iter_row_lines(part: "TableDiff", rows: "Sequence[RowChange]") -> Iterator[Line]:
+def _iter_row_lines(part: "TableDiff", rows: Sequence[_Row]) -> Iterator[Line]:
     """Yield a line for each row, and one with the number of rows that are not shown."""
     old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
     for row in rows:
-        mark, colour = _MARKS[row.change]
-        if row.change == "updated":
+        mark, colour = _MARKS[row["change"]]
+        if row["change"] == "updated":
             yield Line(mark, colour, more=tuple(_iter_pieces(part, row, old_names)))
         else:
-            cells = row.before if row.after is None else row.after
-            yield Line(f"{mark} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
+            cells = row["before"] if row["after"] is None else row["after"]
+            yield Line(f"{mark} {', '.join(map(_cell, cells, cells.values()))}", colour)
     left = part.counts.total - len(rows)
     if left:
         yield Line(f"and {count(left, 'row')} more; --limit shows more")
 
 
-def _iter_pieces(
-    part: "TableDiff", row: "RowChange", old_names: Mapping[str, str | None]
-) -> Iterator[tuple[str, str | None]]:
+def _iter_pieces(part: "TableDiff", row: _Row, old_names: Mapping[str, str | None]) -> Iterator[tuple[str, str | None]]:
     """Yield the key of an updated row and its changed cells: the old value in red, the new one in green."""
-    before, after = row.before or {}, row.after or {}
+    before, after = row["before"], row["after"]
     key = () if part.after is None else part.after.primary_key
     separator = " "
     # Without a key all cells are shown, because nothing shorter identifies the row.
-    for name in dict.fromkeys([*(key or after), *row.columns]):
-        if name not in row.columns:
+    for name in dict.fromkeys([*(key or after), *row["columns"]]):
+        if name not in row["columns"]:
             yield f"{separator}{_cell(name, after[name])}", None
         else:
             yield f"{separator}{name}: ", None
@@ -195,6 +193,19 @@ def _iter_pieces(
 
 def _cell(name: str, value: Any) -> str:
     return f"{name}={text_value(value)}"
+
+
+def _iter_changed(part: "TableDiff", limit: int) -> Iterator[_Row]:
+    from anabranch.format.arrow_types import python_values
+
+    left = limit
+    for batch in part.iter_batches():
+        chosen = batch.slice(0, left)
+        yield from python_values(chosen.to_struct_array())
+        left -= len(chosen)
+        # Before the next batch is read: its rows would be compared for nothing.
+        if not left:
+            return
 
 
 @command(app, "changes", "changes shop.orders --since v1.0", "changes shop.orders --since main~3 --rows")
@@ -215,7 +226,7 @@ def changes(
     """
     with here.output.progress("comparing"):
         found = here.repository.changes(key, since=since, until=until)
-        shown = [(step, list(islice(step.diff.iter_rows(), limit)) if rows else None) for step in found]
+        shown = [(step, list(_iter_changed(step.diff, limit)) if rows else None) for step in found]
         if not shown:
             return Answer({"table": key, "commits": []}, "nothing changed")
         commits = [
@@ -234,7 +245,7 @@ def changes(
         )
 
 
-def _iter_lines(shown: "Sequence[tuple[CommitChanges, Sequence[RowChange] | None]]") -> Iterator[Line]:
+def _iter_lines(shown: "Sequence[tuple[CommitChanges, Sequence[_Row] | None]]") -> Iterator[Line]:
     for step, rows in shown:
         if rows is None:
             continue

@@ -152,8 +152,7 @@ def draw(nodes: "Sequence[GraphCommit]", labels: Mapping[str, str]) -> Iterator[
             joined = "|" + " |" * at + "_|" * (joining - at - 1) + "/ " * (len(columns) - joining)
             yield joined.rstrip()
             del columns[joining]
-        marks = ["*" if index == at else "|" for index in range(len(columns))]
-        yield f"{' '.join(marks)} {labels[node.id]}"
+        yield "| " * at + "* " + "| " * len(columns[at + 1 :]) + labels[node.id]
         if not node.parents:
             del columns[at]
             # The columns on the right of the one that has ended move to the left.

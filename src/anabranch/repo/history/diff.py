@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 # The number of changed rows from which it is worth to find out which columns were not changed.
 _MANY_ROWS = 100
-# The number of rows that are converted to Python values together.
-_PIECE = 1_000
 
 
 class TableChangeKind(StrEnum):
@@ -145,16 +143,14 @@ class TableDiff:
         from anabranch.format.arrow_types import python_values
 
         for batch in self.iter_batches():
-            # In pieces, because a caller may need only the first rows of a large batch.
-            for start in range(0, len(batch), _PIECE):
-                for row in python_values(batch.slice(start, _PIECE).to_struct_array()):
-                    yield RowChange(
-                        table=self.key,
-                        change=RowChangeKind(row["change"]),
-                        before=row["before"],
-                        after=row["after"],
-                        columns=tuple(row["columns"]),
-                    )
+            for row in python_values(batch.to_struct_array()):
+                yield RowChange(
+                    table=self.key,
+                    change=RowChangeKind(row["change"]),
+                    before=row["before"],
+                    after=row["after"],
+                    columns=tuple(row["columns"]),
+                )
 
     def to_arrow(self) -> "pa.Table":
         """Return the rows that differ as one table. The column `change` has the kind of each change."""
