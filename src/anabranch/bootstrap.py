@@ -140,8 +140,7 @@ def clone_repository(  # noqa: PLR0913 - one call for one clone, whose every cho
     from anabranch.repo.io import clone
     from anabranch.repo.log.clones import CloneKind
 
-    options = storage_options if target_storage_options is None else target_storage_options
-    config = _config(target, options, actor)
+    config = _config(target, storage_options if target_storage_options is None else target_storage_options, actor)
     repository = Repository(config, engines=ENGINES)  # refuses a bad actor before anything is made
     clone.clone_repository(
         RepoStore.of(_existing(source, storage_options, actor)),

@@ -8,6 +8,7 @@ import pyarrow as pa
 from anabranch.errors import InvalidInputError
 from anabranch.hints import closest
 
+_types = pa.types
 _NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 _OTHERS = ("string", "large_string", "binary", "large_binary", "date32", "date64", "null")
 _UNITS: dict[str, tuple[str, ...]] = {"timestamp": ("s", "ms", "us", "ns"), "duration": ("s", "ms", "us", "ns")}
@@ -82,14 +83,13 @@ def show_type(kind: pa.DataType) -> str:
         return f"extension<{kind.extension_name}>"
     if kind in _NAMES:
         return _NAMES[kind]
-    types = pa.types
-    if types.is_decimal(kind):
+    if _types.is_decimal(kind):
         return _show_decimal(kind)
-    if types.is_fixed_size_binary(kind):
+    if _types.is_fixed_size_binary(kind):
         return f"fixed_size_binary({kind.byte_width})"
-    if types.is_dictionary(kind):
+    if _types.is_dictionary(kind):
         return f"dictionary<{show_type(kind.index_type)}, {show_type(kind.value_type)}>"
-    return _show_nested(kind) if types.is_nested(kind) else str(kind)
+    return _show_nested(kind) if _types.is_nested(kind) else str(kind)
 
 
 def _show_decimal(kind: pa.DataType) -> str:
@@ -99,18 +99,17 @@ def _show_decimal(kind: pa.DataType) -> str:
 
 
 def _show_nested(kind: pa.DataType) -> str:
-    types = pa.types
-    if types.is_fixed_size_list(kind):
-        if kind.value_field.nullable and types.is_float32(kind.value_type):
+    if _types.is_fixed_size_list(kind):
+        if kind.value_field.nullable and _types.is_float32(kind.value_type):
             return f"vector({kind.list_size})"
         return f"fixed_size_list<{_show_field(kind.value_field)}, {kind.list_size}>"
-    if types.is_large_list(kind):
+    if _types.is_large_list(kind):
         return f"large_list<{_show_field(kind.value_field)}>"
-    if types.is_list(kind):
+    if _types.is_list(kind):
         return f"list<{_show_field(kind.value_field)}>"
-    if types.is_map(kind):
+    if _types.is_map(kind):
         return f"map<{show_type(kind.key_type)}, {_show_field(kind.item_field)}>"
-    if types.is_struct(kind):
+    if _types.is_struct(kind):
         return f"struct<{', '.join(map(_show_named_field, kind))}>"
     return str(kind)
 
@@ -125,8 +124,6 @@ def _show_field(field: pa.Field) -> str:
 
 
 class _TypeParser:
-    """Parses one type from left to right."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
@@ -244,12 +241,10 @@ class _TypeParser:
         return _EXTENSIONS[name]()
 
     def _read_field(self, name: str, *, depth: int) -> pa.Field:
-        kind = self.read_type(depth=depth + 1)
-        return pa.field(name, kind, nullable=self._take(r"not\s+null\b") is None)
+        return pa.field(name, self.read_type(depth=depth + 1), nullable=self._take(r"not\s+null\b") is None)
 
     def _read_timed(self, name: str) -> pa.DataType:
-        inside = self._take(r"\[[^\]]*\]")
-        unit, _, rest = (inside or "").strip("[]").partition(",")
+        unit, _, rest = (self._take(r"\[[^\]]*\]") or "").strip("[]").partition(",")
         zone = re.fullmatch(r"\s*tz\s*=\s*([^\s=]+)\s*", rest) if rest else None
         plain = _SIMPLE.get(f"{name}[{unit.strip()}]")
         if plain is None or (rest and (zone is None or name != "timestamp")):
@@ -312,7 +307,6 @@ def _suggestion(near: str) -> str:
 # For floats of a number of bits, the largest integer type that they represent exactly, in bits.
 _EXACT_BITS = {16: 8, 32: 16, 64: 32}
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
-_types = pa.types
 
 
 def is_widening(before: pa.DataType, after: pa.DataType) -> bool:

@@ -168,8 +168,7 @@ def remember(*, repository: str, branch: str, memory: Memory | None = None, fold
 
     A memory of the same repository that a folder above holds is changed there, so that there is one.
     """
-    is_same = memory is not None and memory.repository == repository
-    file = memory.file if memory is not None and is_same else (folder or _current_folder()) / MEMORY_FILE
+    file = memory.file if memory and memory.repository == repository else (folder or _current_folder()) / MEMORY_FILE
     location = repository
     if "://" not in repository and Path(repository).is_relative_to(file.parent):
         # Relative, so that the folder and a repository below it may move together.
@@ -200,8 +199,7 @@ def load_config(*, environment: Mapping[str, str] = os.environ, folder: Path | N
 
 
 def configured_options() -> dict[str, str]:
-    found = {name: setting.value for name, setting in load_config().items() if name.startswith(_STORAGE)}
-    return {name.removeprefix(_STORAGE): value for name, value in found.items()}
+    return {name.removeprefix(_STORAGE): one.value for name, one in load_config().items() if name.startswith(_STORAGE)}
 
 
 def write_config(name: str, value: str | None, *, source: Source) -> Path:

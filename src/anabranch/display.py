@@ -124,7 +124,6 @@ def human_size(size: int) -> str:
 
 
 def _cell(value: object, *, most: int) -> str:
-    """Return a value as one line of printable text."""
     # Only the first line: the other lines of a message would break the row of the table.
     text = "" if value is None else str(value).strip().partition("\n")[0]
     return printable(text if len(text) <= most else text[: most - 3] + "...")

@@ -123,14 +123,13 @@ def _without_repetition(door: Door, enumeration: str) -> str:
 
 
 def _translate_all(door: Door, text: str) -> str:
-    return _CODE.sub(lambda found: _translate(door, found), text)
+    def translate(found: re.Match[str]) -> str:
+        name, value, arguments = found.groups()
+        if name == "csv" and (inner := _CSV.fullmatch(value or "")):
+            name, value = inner.groups()  # the fields of CsvOptions are options and fields of their own
+        return _argument(door, name, value) if arguments is None else _method(door, name, arguments)
 
-
-def _translate(door: Door, found: re.Match[str]) -> str:
-    name, value, arguments = found.groups()
-    if name == "csv" and (inner := _CSV.fullmatch(value or "")):
-        name, value = inner.groups()  # the fields of CsvOptions are options and fields of their own
-    return _argument(door, name, value) if arguments is None else _method(door, name, arguments)
+    return _CODE.sub(translate, text)
 
 
 def _method(door: Door, name: str, arguments: str) -> str:
@@ -218,7 +217,6 @@ def _field(name: str, value: str | None) -> str:
 
 
 def _label(name: str, value: str | None) -> str:
-    """Return an argument as a field of a page."""
     # A form has no name for most arguments, so that only a command can do it.
     if name not in _LABELS:
         return f"{_option(name, value)} in a command"

@@ -200,7 +200,6 @@ class TagName:
 
 
 def _tag_problem(text: object) -> tuple[str, str] | None:
-    """Return what is wrong with a tag name, and a hint, or None."""
     if not isinstance(text, str):
         return _NO_TEXT
     if not text:

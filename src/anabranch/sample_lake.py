@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -184,14 +183,9 @@ def _customers(number: int, *, first: int = 1) -> pa.Table:
 
 
 def _products() -> pa.Table:
+    ids = range(1, len(_PRODUCTS) + 1)
     names, categories, prices = zip(*_PRODUCTS, strict=True)
-    columns: dict[str, Sequence[object]] = {
-        "id": range(1, len(_PRODUCTS) + 1),
-        "name": names,
-        "category": categories,
-        "price": [Decimal(price) for price in prices],
-    }
-    return pa.table({name: pa.array(values, _PRODUCT_SCHEMA.field(name).type) for name, values in columns.items()})
+    return pa.table([ids, names, categories, list(map(Decimal, prices))], schema=_PRODUCT_SCHEMA)
 
 
 def _vectors() -> pa.Table:

@@ -120,8 +120,7 @@ def _hint_for_option(option: str, context: Any, words: Sequence[str]) -> str | N
         return None
     value, rest = _split_option(option, words)
     arguments = [word for word in rest if not word.startswith("-")][len(context.command_path.split()) - 1 :]
-    argument = next(iter(arguments), "BRANCH")
-    return hint.format(value=shell_text(value or "NAME"), argument=shell_text(argument))
+    return hint.format(value=shell_text(value or "NAME"), argument=shell_text(next(iter(arguments), "BRANCH")))
 
 
 def _hint_for_early_options(context: Any, words: Sequence[str]) -> str | None:
@@ -173,29 +172,15 @@ class _App(PlainGroup):
         super().__init__(**settings)
         self.commands: Any = _Commands()
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,  # noqa: ARG002 - Typer would handle errors by itself
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **more: Any) -> Any:  # type: ignore[override]
         prepare_completion()
         given = list(sys.argv[1:] if args is None else args)
         # Set for errors in the arguments, too, before a command has read them.
         output = Output(as_json="--json" in given)
         try:
             with collect_warnings() as warnings, _showing(warnings):
-                code = super().main(
-                    args=given,
-                    prog_name=prog_name or "anabranch",
-                    complete_var=complete_var,
-                    standalone_mode=False,
-                    windows_expand_args=windows_expand_args,
-                    **extra,
-                )
+                # In its standalone mode Typer would handle errors by itself.
+                code = super().main(given, prog_name or "anabranch", **more | {"standalone_mode": False})
             if code == INTERRUPTED:  # before the command began
                 raise CommandInterruptedError("interrupted; nothing was committed")
         except AnabranchError as error:

@@ -92,8 +92,7 @@ class MergeOptions(Resolving):
                 f"no entry of the resolutions {str(self.resolutions)!r} has 'take' or 'value'",
                 hint="add 'take' (source, target or base) or 'value' to each conflict that you decide",
             )
-        checks = read_checks(self.check)
-        return {**arguments, "checks": checks, "expected_head": expected, "dry_run": self.dry_run}
+        return {**arguments, "checks": read_checks(self.check), "expected_head": expected, "dry_run": self.dry_run}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +124,7 @@ def read_checks(files: Sequence[str] | None) -> dict[str, str]:
     """Read checks from files, by the names of the files, or by their paths if two files have one name."""
     paths = [Path(file) for file in dict.fromkeys(files or ())]
     names = [path.name for path in paths]
-    hint = "name a file with one SELECT in UTF-8"
-    texts = [_read_text(path, "the check", hint=hint) for path in paths]
+    texts = [_read_text(path, "the check", hint="name a file with one SELECT in UTF-8") for path in paths]
     unique = [str(path) if names.count(path.name) > 1 else path.name for path in paths]
     return dict(zip(unique, texts, strict=True))
 
@@ -158,15 +156,8 @@ class Sides:
 
         The target is the branch that gets the changes. A rebase applies them to the new base.
         """
-        match operation:
-            case "cherry-pick":
-                return cls(source="picked commit", target=target)
-            case "revert":
-                return cls(source="before the commit", target=target)
-            case "rebase":
-                return cls(source=f"commit of {source}", target=target)
-            case _:
-                return cls(source=source, target=target)
+        names = {"cherry-pick": "picked commit", "revert": "before the commit", "rebase": f"commit of {source}"}
+        return cls(source=names.get(operation, source), target=target)
 
 
 class NamedConflictError(MergeConflictError):
@@ -255,8 +246,7 @@ def merge_tables(plan: "MergePlan") -> Iterator[Table]:
             rows.append((name, table.action_text, *counts, _column_changes(table), conflicts))
         yield Table(("table", "action", "inserted", "updated", "deleted", "columns", "conflicts"), rows)
     if plan.conflicts:
-        sides = Sides(source=plan.source, target=plan.into)
-        yield first_conflicts(plan.conflicts, of=plan.conflict_count, sides=sides)
+        yield first_conflicts(plan.conflicts, of=plan.conflict_count, sides=Sides(source=plan.source, target=plan.into))
 
 
 def _counts(table: "TablePlan") -> tuple[int, int, int, int]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, overload
+from typing import Annotated, Any
 
 import typer
 
@@ -92,10 +92,11 @@ class KeepPolicy:
 
     def parsed(self) -> dict[str, Any]:
         """Return the arguments of `gc` and `storage_report`."""
+        age, grace = self.keep_newer_than, self.grace
         return {
-            "keep_newer_than": parse_duration(self.keep_newer_than, option="--keep-newer-than"),
+            "keep_newer_than": None if age is None else parse_duration(age, option="--keep-newer-than"),
             "keep_last": self.keep_last,
-            "grace": parse_duration(self.grace, option="--grace"),
+            "grace": None if grace is None else parse_duration(grace, option="--grace"),
         }
 
 
@@ -127,18 +128,8 @@ def parse_pairs(
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-@overload
-def parse_duration(text: str, *, option: str) -> timedelta: ...
-
-
-@overload
-def parse_duration(text: str | None, *, option: str) -> timedelta | None: ...
-
-
-def parse_duration(text: str | None, *, option: str) -> timedelta | None:
-    """Parse a time span such as 30d. None stays None."""
-    if text is None:
-        return None
+def parse_duration(text: str, *, option: str) -> timedelta:
+    """Parse a time span such as 30d."""
     # At most six digits, so that weeks fit too: a timedelta raises OverflowError above 999,999,999 days.
     found = re.fullmatch(r"([0-9]{1,6})([smhdw])", text.strip())
     if found is None:

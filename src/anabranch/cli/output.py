@@ -37,7 +37,7 @@ from anabranch.ids import MAIN
 from anabranch.json_values import json_value
 
 if TYPE_CHECKING:
-    from anabranch.storage.requests import OnProgress, Progress
+    from anabranch.storage.requests import OnProgress
 
 # The progress of a bar: steps of a command, or rows of a load or an export, with the bytes of read files.
 Counted = Literal["steps", "rows", "bytes"]
@@ -124,7 +124,7 @@ class Output:
     def progress(self, what: str, *, counts: Counted = "steps") -> "Iterator[OnProgress]":
         """Yield a callback that shows the progress of a command in a bar, but not to a program that reads JSON."""
         if self.as_json:
-            yield ignore_progress
+            yield lambda _: None
             return
         with _LateBar(what, counts) as bar:
             yield lambda step: bar.update(completed=step.done, total=step.total, rows=step.rows)
@@ -133,14 +133,12 @@ class Output:
 def print_stream(output: Output, what: str, texts: Iterator[str]) -> None:
     """Print text that may be larger than the memory, piece by piece."""
     with output.progress(what):
-        first = next(texts, "")
+        whole = chain([next(texts, "")], texts)
         # Output to a file does not mix with the bar, which can stay until the end.
         if not sys.stdout.isatty():
-            typer.echo(first, nl=False)
-            for text in texts:
+            for text in whole:
                 typer.echo(text, nl=False)
-            return
-    for text in chain([first], texts):
+    for text in whole:
         typer.echo(text, nl=False)
 
 
@@ -205,10 +203,6 @@ MEANINGS: dict[int, str] = {
 def exit_code(error: type[AnabranchError]) -> int:
     """Return the code of the nearest group that an error belongs to."""
     return next(EXIT_CODES[group] for group in error.__mro__ if group in EXIT_CODES)
-
-
-def ignore_progress(_: "Progress") -> None:
-    """Show nothing."""
 
 
 # A command that ends sooner shows no bar: it would only flicker.
@@ -300,7 +294,6 @@ MEMBERS: dict[str, str] = {
     "repo.CloneInfo": "id target kind commit_id tables created_at=created created_by state",
     "repo.GraphCommit": "id=graph_commit_id branch version=manifest_version parent_id=parent_commit_id"
     " merged_parent_id=merged_parent_commit_id actor=actor_id created_at=created kind message metadata tables",
-    "repo.CheckOutcome": "name sql result problem",
     "repo.Conflict": "table kind key column path base source target problem ?hint **decision",
     "repo.MergeResult": "outcome=plan.outcome source=plan.source into=plan.into"
     " source_commit_id=plan.source_commit_id target_commit_id=plan.target_commit_id"

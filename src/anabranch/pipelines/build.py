@@ -178,7 +178,11 @@ class SparkBuilder(Builder):
 
         # Written by workers, and not through the data source, for which Spark would start three processes more.
         with stoppable(get_session(self.session, repo=self.repo, catalog=None), self._tag), spark_errors():
-            frames = self._read_inputs(output, snapshot)
+            new = self._new_rows(output, snapshot)
+            frames = {
+                key: self._frame_of(snapshot[key], new[key]) if key in new else self._read(snapshot[key])
+                for key in output.inputs
+            }
             if output.statement is None:
                 self._write(output, self._call(output, list(frames.values())), SparkLoader)
                 return
@@ -186,18 +190,10 @@ class SparkBuilder(Builder):
                 sql, values = output.statement.over(views), self._parameters(output.statement)
                 self._write(output, self.session.sql(sql, args=values), SparkLoader)
 
-    def _read_inputs(self, output: Output, snapshot: Snapshot) -> "dict[str, DataFrame]":
-        new = self._new_rows(output, snapshot)
-        return {
-            key: self._frame_of(snapshot[key], new[key]) if key in new else self._read(snapshot[key])
-            for key in output.inputs
-        }
-
     def _read(self, table: Table) -> "DataFrame":
         version = (table.key, table.entry.version)
         if version not in self.frames:
-            options = pinned_options(self.repo, table)
-            self.frames[version] = self.session.read.format(FORMAT).options(**options).load()
+            self.frames[version] = self.session.read.format(FORMAT).options(**pinned_options(self.repo, table)).load()
         return self.frames[version]
 
     def _frame_of(self, table: Table, batches: Iterator[pa.RecordBatch]) -> "DataFrame":

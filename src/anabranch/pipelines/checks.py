@@ -21,18 +21,15 @@ def declare_check(name: Any, check: Any, location: SourceLocation) -> DeclaredCh
     if not isinstance(name, str) or not name.strip():
         location.fail(f"a check cannot be called {name!r}", hint="name what must hold, such as 'no negative prices'")
     if isinstance(check, str):
-        return DeclaredCheck(name=name, location=location, check=check, tables=_tables_of(check, location))
+        try:
+            tables = default_engine().tables_of(check)
+        except AnabranchError as err:
+            location.inside(check, err.details.get("line", 1)).fail(err.problem, hint=err.hint)
+        return DeclaredCheck(name=name, location=location, check=check, tables=tables)
     function: Callable[..., object] = check
     if not callable(function):
         location.fail(f"the check {name!r} is {check!r}", hint="give SQL that finds no rows, or a function")
     return DeclaredCheck(name=name, location=location, check=function)
-
-
-def _tables_of(sql: str, location: SourceLocation) -> tuple[str, ...]:
-    try:
-        return default_engine().tables_of(sql)
-    except AnabranchError as err:
-        location.inside(sql, err.details.get("line", 1)).fail(err.problem, hint=err.hint)
 
 
 def declare_ready_made(key: str, given: Setting) -> Iterator[DeclaredCheck]:
@@ -43,8 +40,7 @@ def declare_ready_made(key: str, given: Setting) -> Iterator[DeclaredCheck]:
             item.fail(f"a check of '{key}' has {len(entries)} names", hint="write one in each item: '- unique: id'")
         ((kind, arguments),) = entries.items()
         if kind not in _READY_MADE:
-            hint = f"use {', '.join(_READY_MADE)}"
-            arguments.fail(f"the check {kind!r} of '{key}' is not known", hint=hint)
+            arguments.fail(f"the check {kind!r} of '{key}' is not known", hint=f"use {', '.join(_READY_MADE)}")
         yield from _READY_MADE[kind](key, arguments, f"the check {kind!r} of '{key}'")
 
 

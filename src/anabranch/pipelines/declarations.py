@@ -32,9 +32,8 @@ class SourceLocation:
 
     def inside(self, text: str, line: int) -> "SourceLocation":
         """Return the location of a line of a text that begins here, or this one if the text is not in the file."""
-        source = linecache.getlines(self.file)
         # A text with escapes, or of an f-string, is not in the file in this form.
-        before, found, _ = "".join(source[self.line - 1 :]).partition(text or "\0")
+        before, found, _ = "".join(linecache.getlines(self.file)[self.line - 1 :]).partition(text or "\0")
         return replace(self, line=self.line + before.count("\n") + line - 1) if found else self
 
     def fail(self, problem: str, *, hint: str) -> NoReturn:
@@ -223,14 +222,12 @@ _MOST_PARTS = 10_000
 _DEEPEST = 12
 _PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
-Scalar = Any
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """A value and the line where it is written."""
 
-    value: "dict[str, Setting] | tuple[Setting, ...] | Scalar"
+    value: "dict[str, Setting] | tuple[Setting, ...] | Any"
     location: SourceLocation
 
     @classmethod
@@ -325,7 +322,11 @@ class _Reader:
         if self._parts > _MOST_PARTS or depth > _DEEPEST:
             location.fail("the YAML has too many parts", hint=f"use at most {_MOST_PARTS:,}, at most {_DEEPEST} deep")
         if node.id == "scalar":
-            return Setting(value=self._scalar(node, location), location=location)
+            try:
+                return Setting(value=self._loader.construct_object(node), location=location)
+            # YAML reads a text such as 2026-02-30 as a date, which does not exist.
+            except (ValueError, OverflowError) as err:
+                location.fail(f"{node.value!r} is not a value: {err}", hint="put it in quotes if it is a text")
         # A tag asks for another type, such as a set or an object of Python.
         if node.tag not in _PLAIN_TAGS:
             location.fail(f"the YAML has the tag {node.tag!r}", hint="use plain mappings, lists and values")
@@ -345,13 +346,6 @@ class _Reader:
             # The line of the name: a long value begins below it.
             found[key.value] = Setting(value=self.read(item, depth=depth + 1).value, location=location)
         return found
-
-    def _scalar(self, node: Any, location: SourceLocation) -> Scalar:
-        try:
-            return self._loader.construct_object(node)
-        # YAML reads a text such as 2026-02-30 as a date, which does not exist.
-        except (ValueError, OverflowError) as err:
-            location.fail(f"{node.value!r} is not a value: {err}", hint="put it in quotes if it is a text")
 
     def _location(self, node: Any) -> SourceLocation:
         return SourceLocation(file=self._start.file, line=self._start.line + node.start_mark.line)

@@ -27,44 +27,34 @@ from anabranch.pipelines.declarations import (
     parse_engine,
     parse_key,
 )
-from anabranch.pipelines.statements import Statement, StatementError, parse_duck_statement, parse_statement
+from anabranch.pipelines.statements import StatementError, parse_duck_statement, parse_statement
 from anabranch.storage import open_files
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declaration:
-    """A declared output before its check. `code` is its text if that is not its SQL or its function."""
-
-    key: str
-    location: SourceLocation
-    parameters: Mapping[str, Parameter]
-    engine: Any
-    write: Any = WriteMode.REBUILD
-    primary_key: Any = ()
-    incremental: Any = ()
-    description: str = ""
-    code: str | None = None
-
-
-def sql_output(given: Declaration, sql: str) -> Output:
-    """Read an output that one SELECT makes, in the SQL of its engine."""
+def sql_output(given: Output, sql: str, parameters: Collection[str]) -> Output:
+    """Read an output that one SELECT makes, in the SQL of its engine. The settings of `given` are not checked yet."""
     engine = parse_engine(given.engine, given.location)
-    statement = _parsed(sql, engine, given.location)
+    if not isinstance(sql, str):
+        given.location.fail(f"{sql!r} is not SQL", hint="give a SELECT as text")
+    try:
+        statement = parse_duck_statement(sql) if engine is Engine.DUCKDB else parse_statement(sql)
+    except StatementError as err:
+        given.location.inside(sql, err.line).fail(err.problem, hint=err.hint)
     for name in statement.parameters:
-        if name not in given.parameters:
-            known = f"the parameters are {', '.join(given.parameters)}" if given.parameters else "there are none"
+        if name not in parameters:
+            known = f"the parameters are {', '.join(parameters)}" if parameters else "there are none"
             marker = "$" if engine is Engine.DUCKDB else ":"
             given.location.fail(f"the SQL names the parameter '{marker}{name}'", hint=f"declare it; {known}")
     return replace(_declared(given, statement.inputs, code=sql), statement=statement)
 
 
-def function_output(given: Declaration, function: Callable[..., Any], inputs: Any) -> Output:
-    """Read an output that a function of its inputs makes."""
+def function_output(given: Output, function: Callable[..., Any], inputs: Any, parameters: Collection[str]) -> Output:
+    """Read an output that a function of its inputs makes. The settings of `given` are not checked yet."""
     location = given.location
     names = tuple(parse_key(name, location) for name in _names(inputs, "list of inputs", location))
-    taken = _check_signature(function, inputs=names, parameters=given.parameters, location=location)
+    taken = _check_signature(function, inputs=names, parameters=parameters, location=location)
     if parse_engine(given.engine, location) is Engine.DUCKDB and RESERVED in taken:
         location.fail(
             f"{function.__name__}() takes {RESERVED!r}, and its engine is DuckDB", hint="use the engine spark"
@@ -74,19 +64,18 @@ def function_output(given: Declaration, function: Callable[..., Any], inputs: An
     return replace(made, description=description, function=function, options=taken)
 
 
-def _declared(given: Declaration, inputs: tuple[str, ...], *, code: str) -> Output:
-    """Read the settings that outputs by SQL and by functions have in common."""
+def _declared(given: Output, inputs: tuple[str, ...], *, code: str) -> Output:
+    """Check the settings that outputs by SQL and by functions have in common."""
     location = given.location
-    output = Output(
+    output = replace(
+        given,
         key=parse_key(given.key, location),
-        location=location,
         inputs=inputs,
         write=_mode(given.write, given.primary_key, location),
         primary_key=_names(given.primary_key, "primary key", location),
         incremental=_names(given.incremental, "list of incremental inputs", location),
-        description=given.description,
         engine=parse_engine(given.engine, location),
-        code=code if given.code is None else given.code,
+        code=given.code or code,
     )
     if output.incremental and output.write is WriteMode.REBUILD:
         output.location.fail(
@@ -107,15 +96,6 @@ def _text_of(function: Callable[..., Any]) -> str:
         return inspect.getsource(function)
     except (OSError, TypeError):  # a callable object, or code without a file
         return repr(getattr(function, "__qualname__", type(function).__qualname__))
-
-
-def _parsed(sql: str, engine: Engine, location: SourceLocation) -> Statement:
-    if not isinstance(sql, str):
-        location.fail(f"{sql!r} is not SQL", hint="give a SELECT as text")
-    try:
-        return parse_duck_statement(sql) if engine is Engine.DUCKDB else parse_statement(sql)
-    except StatementError as err:
-        location.inside(sql, err.line).fail(err.problem, hint=err.hint)
 
 
 def _mode(write: Any, primary_key: Sequence[str], location: SourceLocation) -> WriteMode:
@@ -291,7 +271,7 @@ class PipelineDefinition:
         """
         how = {"write": write, "primary_key": primary_key, "incremental": incremental, "description": description}
         given = self._declaration(table, calling_location(), engine, **how)
-        self._add(sql_output(given, sql), Setting.of(checks, given.location))
+        self._add(sql_output(given, sql, self.parameters), Setting.of(checks, given.location))
 
     def table(  # noqa: PLR0913 - all but the table by their names
         self,
@@ -314,7 +294,7 @@ class PipelineDefinition:
         given = self._declaration(table, calling_location(), engine, **how)
 
         def declare(function: Function) -> Function:
-            self._add(function_output(given, function, inputs), Setting.of(checks, given.location))
+            self._add(function_output(given, function, inputs, self.parameters), Setting.of(checks, given.location))
             return function
 
         return declare
@@ -334,8 +314,8 @@ class PipelineDefinition:
             self._add_check(declare_check(name, sql, location))
         return declare
 
-    def _declaration(self, key: str, location: SourceLocation, engine: str | None, **how: Any) -> Declaration:
-        return Declaration(key=key, location=location, parameters=self.parameters, engine=engine or self.engine, **how)
+    def _declaration(self, key: str, location: SourceLocation, engine: Any, **how: Any) -> Output:
+        return Output(key=key, location=location, inputs=(), engine=engine or self.engine, **how)
 
     def _add(self, output: Output, checks: Setting) -> None:
         known = self.outputs.get(output.key)

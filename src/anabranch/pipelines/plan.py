@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
@@ -145,11 +146,8 @@ def select_outputs(
         raise InvalidInputError(
             f"'since' is {selection.since!r}, and nothing is selected by state", hint=f"select '{_CHANGED}'"
         )
-
     # Called only if an expression needs the state, because it reads the history of the branch.
-    def changed() -> set[str]:
-        return _changed_outputs(pipeline, repo, snapshot, since=selection.since)
-
+    changed = partial(_changed_outputs, pipeline, repo, snapshot, since=selection.since)
     wanted = set(selection.only or pipeline.outputs)
     if selection.select:
         wanted = _matching(pipeline.outputs, selection.select, changed)
@@ -197,8 +195,7 @@ def _parse_expression(expression: str) -> tuple[str, str, str]:
         )
     upwards, name, downwards = parts.groups()
     if name.startswith(_STATE) and name != _CHANGED:
-        state = name.removeprefix(_STATE)
-        raise InvalidInputError(f"the state {state!r} is not known", hint=f"use '{_CHANGED}'")
+        raise InvalidInputError(f"the state {name.removeprefix(_STATE)!r} is not known", hint=f"use '{_CHANGED}'")
     return upwards, name, downwards
 
 

@@ -13,6 +13,7 @@ from anabranch.errors import InvalidPipelineError, ObjectNotFoundError
 from anabranch.pipelines.checks import declare_check
 from anabranch.pipelines.declarations import (
     Engine,
+    Output,
     Setting,
     SourceLocation,
     WriteMode,
@@ -23,7 +24,6 @@ from anabranch.pipelines.declarations import (
 )
 from anabranch.pipelines.definition import (
     PROJECT_FILE,
-    Declaration,
     PipelineDefinition,
     Source,
     execute,
@@ -169,9 +169,6 @@ class _Model:
         """The text without its header, whose checks and description do not determine the rows."""
         return "".join(self.text.splitlines(keepends=True)[self.header_lines :])
 
-    def text_of(self, name: str, default: str) -> str:
-        return self.settings[name].text(f"the setting {name!r}") if name in self.settings else default
-
     def names_of(self, name: str) -> tuple[str, ...]:
         given = self.settings.get(name)
         return () if given is None or given.value in (None, ()) else given.names(f"the setting {name!r}")
@@ -229,24 +226,24 @@ def _known(settings: Setting) -> dict[str, Setting]:
 
 
 def _declare_model(pipeline: PipelineDefinition, usual_bucket: str | None, model: _Model) -> None:
-    engine = model.settings.get("engine")
-    declared = Declaration(
+    engine, description = model.settings.get("engine"), model.settings.get("description")
+    declared = Output(
         key=_key(model, usual_bucket),
         location=model.location,
-        parameters=pipeline.parameters,
+        inputs=(),
         engine=pipeline.engine if engine is None else parse_engine(engine.value, engine.location),
         write=_write_mode(model),
         primary_key=model.names_of("key"),
         incremental=model.names_of("incremental"),
-        description=model.text_of("description", ""),
+        description="" if description is None else description.text("the setting 'description'"),
         code=model.code,
     )
     if model.path.suffix == ".sql":
         if "inputs" in model.settings:
             model.settings["inputs"].fail("a SQL model has 'inputs'", hint="leave it out; the SQL names them")
-        output = sql_output(declared, model.text)
+        output = sql_output(declared, model.text, pipeline.parameters)
     else:
-        output = function_output(declared, _function(model), model.names_of("inputs"))
+        output = function_output(declared, _function(model), model.names_of("inputs"), pipeline.parameters)
     # The word of dbt does not name the input of which only new rows are read. With one input it is clear.
     materialized = model.settings.get("materialized")
     if materialized is not None and materialized.value == "incremental" and not output.incremental:
@@ -293,8 +290,7 @@ def _write_mode(model: _Model) -> WriteMode:
 
 
 def _function(model: _Model) -> Any:
-    source = Source(file=model.location.file, content=model.text.encode())
-    function = getattr(execute(source), _FUNCTION, None)
+    function = getattr(execute(Source(file=model.location.file, content=model.text.encode())), _FUNCTION, None)
     if not callable(function):
         model.location.fail(f"the file defines no function {_FUNCTION!r}", hint=f"define one: def {_FUNCTION}(...)")
     return function

@@ -88,8 +88,7 @@ def find_source(repo: "Repository", source_hash: str, *, file: str) -> Source | 
 
 
 def _path(source_hash: str, *, file: str) -> str:
-    is_project = Source(file=file, content=b"").is_project
-    return f"_pipelines/{source_hash}.{'json' if is_project else 'py'}"
+    return f"_pipelines/{source_hash}.{'json' if Source(file=file, content=b'').is_project else 'py'}"
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -140,6 +139,5 @@ def iter_new_rows(key: str, *, before: Snapshot, after: Snapshot) -> Iterator[pa
         if table.key != key:
             continue
         for batch in table.iter_batches():
-            is_there = pc.not_equal(batch.column("change"), RowChangeKind.DELETED.value)
-            rows = batch.filter(is_there).column("after")
+            rows = batch.filter(pc.not_equal(batch.column("change"), RowChangeKind.DELETED.value)).column("after")
             yield pa.RecordBatch.from_arrays(rows.flatten(), names=rows.type.names)

@@ -88,7 +88,13 @@ def reproduce(
     pipeline: PipelineDefinition, repo: "Repository", commit: GraphCommit, *, branch: str | None, manner: Manner
 ) -> Reproduction:
     record = get_record(commit)
-    begun = _begun(repo, commit, record)
+    try:
+        begun = EngineAccess(repo).published_snapshot_of(record.input or "")
+    except CommitNotFoundError:
+        raise CommitNotFoundError(
+            f"what the pipeline of commit {commit.graph_commit_id} read is not a commit of a branch any more",
+            hint="what a live branch shows of main is not kept; run pipelines on a pinned branch to reproduce them",
+        ) from None
     selection = Selection(only=_wanted(pipeline.outputs, record, begun))
     # Check everything before a branch is made.
     plan_pipeline(pipeline, repo, branch=begun.id, parameters=record.parameters, selection=selection)
@@ -106,16 +112,6 @@ def reproduce(
         run=done,
         outputs=_compare(repo, commit, record, done),
     )
-
-
-def _begun(repo: "Repository", commit: GraphCommit, record: PipelineRecord) -> Snapshot:
-    try:
-        return EngineAccess(repo).published_snapshot_of(record.input or "")
-    except CommitNotFoundError:
-        raise CommitNotFoundError(
-            f"what the pipeline of commit {commit.graph_commit_id} read is not a commit of a branch any more",
-            hint="what a live branch shows of main is not kept; run pipelines on a pinned branch to reproduce them",
-        ) from None
 
 
 def _wanted(outputs: Mapping[str, Output], record: PipelineRecord, begun: Snapshot) -> list[str]:

@@ -29,7 +29,6 @@ from anabranch.pipelines.provenance import (
     keep_source,
     published_metadata,
 )
-from anabranch.repo.log.entries import GraphCommit
 from anabranch.repo.run import Run
 from anabranch.repo.snapshot import Snapshot
 from anabranch.repo.write.publish_checks import Check
@@ -49,14 +48,6 @@ _LONGEST = 400
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
 # Positions, task ids and codes that Spark adds to a message. The location of the model is more useful.
 _TAIL = re.compile(r"\s*(?:SQLSTATE: \w+|;?\s*line \d+,? pos \d+|\(TID \d+\)).*$", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLog:
-    """The log of a failed step of a run."""
-
-    output: str
-    uri: str
 
 
 def failed(repo: "Repository", run_id: str, output: Output, error: BaseException) -> StepFailedError:
@@ -80,14 +71,11 @@ def check_failed(checks: Sequence[DeclaredCheck], error: CheckFailedError) -> Ch
     return CheckFailedError(f"{location}{error.problem}", hint=hint, details=error.details)
 
 
-def list_logs(repo: "Repository", run_id: str) -> tuple[RunLog, ...]:
-    """Return the logs of the failed steps of a run."""
+def list_logs(repo: "Repository", run_id: str) -> dict[str, str]:
+    """Return the addresses of the logs of the failed steps of a run, by output."""
     found = open_store(repo.uri, repo.storage_options).list(f"{_FOLDER}/{run_id}")
-    logs = [
-        RunLog(output=info.path.rpartition("/")[2].removesuffix(".log"), uri=join_uri(repo.uri, info.path))
-        for info in found
-    ]
-    return tuple(sorted(logs, key=lambda log: log.output))
+    logs = {info.path.rpartition("/")[2].removesuffix(".log"): join_uri(repo.uri, info.path) for info in found}
+    return dict(sorted(logs.items()))
 
 
 def reason_of(error: BaseException) -> str:
@@ -163,7 +151,7 @@ class Manner:
 
 def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
     # Spark is started before the run begins, so that a failure to start leaves no run behind.
-    start_builders = _prepare_builders(plan, repo, manner)
+    spark = _start_spark(plan, repo, manner)
     # Keep the source before the commit, which must not name a missing text.
     keep_source(repo, plan.source)
     text = f"Run the pipeline {plan.pipeline}" if manner.message is None else manner.message
@@ -173,7 +161,10 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
         begun = run.snapshot()
         # Only these need their last build, and the search for it reads the history.
         growing = [step.key for step in plan.steps if step.output.incremental]
-        builders = start_builders(run, find_last_builds(begun, pipeline=plan.pipeline, outputs=growing))
+        last = find_last_builds(begun, pipeline=plan.pipeline, outputs=growing)
+        builders: dict[Engine, Builder] = {Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last)}
+        if spark is not None:
+            builders[Engine.SPARK] = SparkBuilder(repo=repo, run=run, plan=plan, last_builds=last, session=spark)
         built = _Crew(plan, repo, run, builders, manner.progress).build_all(manner.jobs)
         try:
             commit = run.publish(checks=_unmoved(plan, run), metadata=published_metadata(begun.id, built))
@@ -190,31 +181,17 @@ def run_plan(plan: Plan, repo: "Repository", manner: Manner) -> PipelineRun:
     )
 
 
-def _prepare_builders(
-    plan: Plan, repo: "Repository", manner: Manner
-) -> Callable[[Run, Mapping[str, GraphCommit]], dict[Engine, Builder]]:
-    """Start the engines that the plan needs. A plan for DuckDB alone neither imports nor starts Spark."""
-    spark: SparkSession | None = None
-    if any(step.output.engine is Engine.SPARK for step in plan.steps):
-        spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)
-        _ship_functions(plan)
-
-    def start(run: Run, last: Mapping[str, GraphCommit]) -> dict[Engine, Builder]:
-        builders: dict[Engine, Builder] = {Engine.DUCKDB: DuckBuilder(repo=repo, run=run, plan=plan, last_builds=last)}
-        if spark is not None:
-            builders[Engine.SPARK] = SparkBuilder(repo=repo, run=run, plan=plan, last_builds=last, session=spark)
-        return builders
-
-    return start
-
-
-def _ship_functions(plan: Plan) -> None:
-    """Send the functions of a pipeline file to Spark's workers, which cannot import it."""
-    modules = {step.output.function.__module__ for step in plan.steps if step.output.function is not None}
-    for name in modules:
+def _start_spark(plan: Plan, repo: "Repository", manner: Manner) -> "SparkSession | None":
+    """Start Spark if an output needs it. A plan for DuckDB alone neither imports nor starts it."""
+    if all(step.output.engine is not Engine.SPARK for step in plan.steps):
+        return None
+    spark = get_session(manner.session() if callable(manner.session) else manner.session, repo=repo, catalog=None)
+    # Spark's workers cannot import a pipeline file, so its functions are sent to them.
+    for name in {step.output.function.__module__ for step in plan.steps if step.output.function is not None}:
         # Other modules are installed on the workers, which import them.
         if name.startswith(MODULE) and name in sys.modules:
             ship_by_value(sys.modules[name])
+    return spark
 
 
 def _unmoved(plan: Plan, run: Run) -> dict[str, Check]:

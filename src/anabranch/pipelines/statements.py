@@ -107,8 +107,7 @@ def _duck_hint(error: AnabranchError) -> str:
 
 def _duck_key(use: TableUse, body: bytes) -> str:
     written = use.table if use.bucket is None else f"{use.bucket}.{use.table}"
-    time = None if use.ref is None else f"'{use.ref}'"
-    return str(_key(written, time, line=1 + body[: use.start].count(b"\n")))
+    return str(_key(written, None if use.ref is None else f"'{use.ref}'", line=1 + body[: use.start].count(b"\n")))
 
 
 def _key(written: str, time: str | None, *, line: int) -> TableKey:

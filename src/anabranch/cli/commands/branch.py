@@ -54,7 +54,7 @@ def create(
     created from main, and shows later commits of main. You stay on the current branch. To change to the new branch, use
     'anabranch switch'. 'anabranch switch -c' creates a branch and changes to it.
     """
-    lifetime = parse_duration(expires_in, option="--expires-in")
+    lifetime = None if expires_in is None else parse_duration(expires_in, option="--expires-in")
     branch = create_branch(here, name, source=source, live=live, description=description, expires_in=lifetime)
     sentence = f"created branch {branch.name} at {_origin(branch)}"
     if live:
@@ -72,19 +72,10 @@ def list_(
 ) -> Answer:
     """List branches. A star marks the current branch."""
     found = here.repository.branch_list(internal=internal, deleted=deleted, **vars(page))
-    rows = [
-        (
-            "*" if branch.name == here.repository.branch else "",
-            branch.name,
-            mode_text(branch),
-            short_id(branch.head_commit_id),
-            branch.parent,
-            branch.created,
-            branch.created_by,
-            branch.description,
-        )
-        for branch in found
-    ]
+    rows = []
+    for one in found:
+        star, head = "*" if one.name == here.repository.branch else "", short_id(one.head_commit_id)
+        rows.append((star, one.name, mode_text(one), head, one.parent, one.created, one.created_by, one.description))
     columns = ("", "branch", "mode", "head", "from", "created (UTC)", "by", "description")
     return Answer({"current": here.repository.branch, "branches": found}, tables=[Table(columns, rows)])
 

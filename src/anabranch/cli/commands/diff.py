@@ -18,17 +18,9 @@ if TYPE_CHECKING:
 app = group()
 
 _DIFFERENT = 1
+# A row that differs, as plain values: its `change`, the changed `columns`, and the row `before` and `after` or None.
+_Row = Mapping[str, Any]
 _MARKS = {"inserted": ("+", "green"), "deleted": ("-", "red"), "updated": ("~", "yellow")}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ChangedRow:
-    """A row that differs, as plain values."""
-
-    change: str
-    columns: Sequence[str]
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +142,7 @@ def _page(found: "Diff", different: "Sequence[TableDiff]") -> str:
     )
 
 
-def _document(part: "TableDiff", rows: Sequence[_ChangedRow] | None) -> dict[str, object]:
+def _document(part: "TableDiff", rows: Sequence[_Row] | None) -> dict[str, object]:
     return {**document_of(part), **({} if rows is None else {"rows": rows})}
 
 
@@ -167,31 +159,29 @@ def _column_table(part: "TableDiff", *, title: str) -> Table:
     return Table(("change", "column", "before", "after"), rows, title=title)
 
 
-def _iter_row_lines(part: "TableDiff", rows: Sequence[_ChangedRow]) -> Iterator[Line]:
+def _iter_row_lines(part: "TableDiff", rows: Sequence[_Row]) -> Iterator[Line]:
     """Yield a line for each row, and one with the number of rows that are not shown."""
     old_names = {each.column: each.before for each in part.columns if each.change == "renamed"}
     for row in rows:
-        mark, colour = _MARKS[row.change]
-        if row.change == "updated":
+        mark, colour = _MARKS[row["change"]]
+        if row["change"] == "updated":
             yield Line(mark, colour, more=tuple(_iter_pieces(part, row, old_names)))
         else:
-            cells = row.before if row.after is None else row.after
-            yield Line(f"{mark} {', '.join(map(_cell, cells or {}, (cells or {}).values()))}", colour)
+            cells = row["before"] if row["after"] is None else row["after"]
+            yield Line(f"{mark} {', '.join(map(_cell, cells, cells.values()))}", colour)
     left = part.counts.total - len(rows)
     if left:
         yield Line(f"and {count(left, 'row')} more; --limit shows more")
 
 
-def _iter_pieces(
-    part: "TableDiff", row: _ChangedRow, old_names: Mapping[str, str | None]
-) -> Iterator[tuple[str, str | None]]:
+def _iter_pieces(part: "TableDiff", row: _Row, old_names: Mapping[str, str | None]) -> Iterator[tuple[str, str | None]]:
     """Yield the key of an updated row and its changed cells: the old value in red, the new one in green."""
-    before, after = row.before or {}, row.after or {}
+    before, after = row["before"], row["after"]
     key = () if part.after is None else part.after.primary_key
     separator = " "
     # Without a key all cells are shown, because nothing shorter identifies the row.
-    for name in dict.fromkeys([*(key or after), *row.columns]):
-        if name not in row.columns:
+    for name in dict.fromkeys([*(key or after), *row["columns"]]):
+        if name not in row["columns"]:
             yield f"{separator}{_cell(name, after[name])}", None
         else:
             yield f"{separator}{name}: ", None
@@ -205,16 +195,13 @@ def _cell(name: str, value: Any) -> str:
     return f"{name}={text_value(value)}"
 
 
-def _iter_changed(part: "TableDiff", limit: int) -> Iterator[_ChangedRow]:
+def _iter_changed(part: "TableDiff", limit: int) -> Iterator[_Row]:
     from anabranch.format.arrow_types import python_values
 
     left = limit
     for batch in part.iter_batches():
         chosen = batch.slice(0, left)
-        changes, columns = (chosen.column(name).to_pylist() for name in ("change", "columns"))
-        sides = (python_values(chosen.column(name)) for name in ("before", "after"))
-        for change, names, before, after in zip(changes, columns, *sides, strict=True):
-            yield _ChangedRow(change=change, columns=names, before=before, after=after)
+        yield from python_values(chosen.to_struct_array())
         left -= len(chosen)
         # Before the next batch is read: its rows would be compared for nothing.
         if not left:
@@ -258,7 +245,7 @@ def changes(
         )
 
 
-def _iter_lines(shown: "Sequence[tuple[CommitChanges, Sequence[_ChangedRow] | None]]") -> Iterator[Line]:
+def _iter_lines(shown: "Sequence[tuple[CommitChanges, Sequence[_Row] | None]]") -> Iterator[Line]:
     for step, rows in shown:
         if rows is None:
             continue

@@ -40,12 +40,6 @@ _MISTYPED = 0.8
 _ROWS_CHECKED = 20
 _DIGITS = re.compile("[0-9]+")
 
-Format = Annotated[
-    str | None,
-    option(
-        "--format", "NAME", "File format: csv, json, parquet, orc or lance (default: from the suffix of each file)."
-    ),
-]
 Delimiter = Annotated[
     str | None,
     option(
@@ -93,7 +87,9 @@ class CsvFormat:
 class LoadOptions:
     """The options about how rows of files become rows of a table."""
 
-    format_: Format = None
+    format_: str | None = option(
+        "--format", "NAME", "File format: csv, json, parquet, orc or lance (default: from the suffix of each file)."
+    )
     mode: str = option(
         "--mode",
         "NAME",
@@ -179,7 +175,6 @@ def _loaded(repository: "Repository", done: "LoadReport", csv: CsvFormat) -> Ans
 
 
 def _notes_of_new(repository: "Repository", done: "LoadReport", commit_id: str, csv: CsvFormat) -> list[str]:
-    """Return sentences about a table that a load has created."""
     # Not at the top: a help text needs none of it.
     from anabranch.column_types import show_type
 
@@ -222,7 +217,6 @@ def _likely_delimiter(values: Sequence[object], used: str) -> str | None:
 
 
 def _similar_table(done: "LoadReport", known: Iterable[str]) -> str | None:
-    """Return an existing table with a similar name, which the user may have meant."""
     own = (done.table, done.reject_table)
     # Tables of other years or parts have similar names on purpose.
     others = [key for key in known if key not in own and _DIGITS.sub("", key) != _DIGITS.sub("", done.table)]

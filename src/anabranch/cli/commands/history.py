@@ -146,49 +146,24 @@ def draw(nodes: "Sequence[GraphCommit]", labels: Mapping[str, str]) -> Iterator[
             columns.append(node.id)
         at = columns.index(node.id)
         # Several children wait for this commit. Their columns join above its line, from the right, so that `at` stays
-        # valid.
+        # valid. The columns on the right of one that joins move to the left.
         while columns.count(node.id) > 1:
             joining = len(columns) - 1 - columns[::-1].index(node.id)
-            yield _joined(at, joining, len(columns))
+            joined = "|" + " |" * at + "_|" * (joining - at - 1) + "/ " * (len(columns) - joining)
+            yield joined.rstrip()
             del columns[joining]
-        marks = ["*" if index == at else "|" for index in range(len(columns))]
-        yield f"{' '.join(marks)} {labels[node.id]}"
+        yield "| " * at + "* " + "| " * len(columns[at + 1 :]) + labels[node.id]
         if not node.parents:
-            yield from _ended(at, len(columns))
             del columns[at]
+            # The columns on the right of the one that has ended move to the left.
+            if columns[at:]:
+                yield "| " * at + " /" * len(columns[at:])
             continue
         columns[at] = node.parents[0]
         for merged in node.parents[1:]:
-            yield _opened(at, len(columns))
+            # A column begins on the right, and the columns behind it move to the right.
+            yield "| " * at + "|\\" + " \\" * len(columns[at + 1 :])
             columns.insert(at + 1, merged)
-
-
-def _joined(into: int, joining: int, width: int) -> str:
-    """Return a line in which a column joins another one on its left. The columns on its right move to the left."""
-    cells = ["|", *[" "] * (2 * width - 2)]
-    for index in range(1, width):
-        if index < joining:
-            cells[2 * index] = "|"
-            cells[2 * index - 1] = "_" if index > into else " "
-        else:
-            cells[2 * index - 1] = "/"
-    return "".join(cells).rstrip()
-
-
-def _opened(at: int, width: int) -> str:
-    """Return a line in which a column begins on the right of another. The columns behind it move to the right."""
-    cells = ["|" if index <= at else " " for index in range(width)]
-    between = ["\\" if index >= at else " " for index in range(width)]
-    return "".join(cell + gap for cell, gap in zip(cells, between, strict=True)).rstrip()
-
-
-def _ended(at: int, width: int) -> Iterator[str]:
-    """Yield a line in which a column has ended and the columns on its right move to the left, if there are any."""
-    if at == width - 1:
-        return
-    cells = ["|" if index < at else " " for index in range(width)]
-    between = ["/" if index >= at else " " for index in range(width - 1)]
-    yield "".join(cell + gap for cell, gap in zip(cells, [*between, ""], strict=True)).rstrip()
 
 
 # Enough of the hash of a file to distinguish its versions.

@@ -10,7 +10,7 @@ import typer
 
 from anabranch.cli.command import COMMITS, READS_BRANCH, WRITES, Here, add_group, command, group
 from anabranch.cli.options import Limit, ListPage, Message, RefOption, argument, flag, option, parse_pairs
-from anabranch.cli.output import DIFFERENT, Answer, Line, document_of, ignore_progress
+from anabranch.cli.output import DIFFERENT, Answer, Line, document_of
 from anabranch.cli.texts import Table, count
 from anabranch.display import short_id
 from anabranch.errors import InvalidInputError
@@ -253,7 +253,7 @@ def backfill(
         end=end,
         step=step,
         again=again,
-        progress=ignore_progress if here.as_json else _show_value,
+        progress=None if here.as_json else _show_value,
         **arguments,
         **how.parsed(),
     )
@@ -264,10 +264,10 @@ def backfill(
 
 
 @contextmanager
-def _watching(here: Here) -> "Iterator[OnProgress]":
+def _watching(here: Here) -> "Iterator[OnProgress | None]":
     """Yield a callback that prints a line for each output that ended, and on a terminal which are being built."""
     if here.as_json:
-        yield ignore_progress
+        yield None
         return
     if not sys.stderr.isatty():
         yield lambda step: _show_step(cast("StepProgress", step), lambda line: typer.echo(line, err=True))
@@ -291,7 +291,6 @@ def _watching(here: Here) -> "Iterator[OnProgress]":
 
 
 def _show_step(step: "StepProgress", show: Callable[[str], None]) -> None:
-    """Show a line for an output that ended."""
     if step.built is not None:
         show(f"[{step.done}/{step.total}] {step.table}: {step.built.rows:,} rows in {step.built.seconds:.1f} s")
     elif step.state != "started":
@@ -371,19 +370,12 @@ def list_runs(
 ) -> Answer:
     """List runs, newest first."""
     found = here.repository.run_list(branch=branch, **vars(page))
-    rows = [
-        (
-            run.id,
-            run.state,
-            run.target,
-            run.begun,
-            run.begun_by,
-            len(run.tables),
-            None if run.commit_id is None else short_id(run.commit_id),
-            run.message or None,
+    rows = []
+    for run in found:
+        commit = None if run.commit_id is None else short_id(run.commit_id)
+        rows.append(
+            (run.id, run.state, run.target, run.begun, run.begun_by, len(run.tables), commit, run.message or None)
         )
-        for run in found
-    ]
     columns = ("run", "state", "branch", "begun (UTC)", "by", "tables", "commit", "message")
     return Answer({"runs": found}, tables=[Table(columns, rows, empty="no runs")])
 
@@ -406,14 +398,13 @@ def show_run(here: Here, run_id: RunId) -> Answer:
         ("last change (UTC)", run.changed),
         ("commit", run.commit_id),
         *([("error", run.error)] if run.error else []),
-        *((f"log of {log.output}", log.uri) for log in logs),
+        *((f"log of {output}", uri) for output, uri in logs.items()),
         *((f"metadata {key}", value) for key, value in run.metadata.items()),
     )
     changed = Table(("table",), [(key,) for key in run.tables], title="changed tables", empty="no tables")
     results = [(check.name, check.result.replace("_", " "), check.problem or None) for check in run.checks]
     checks = Table(("check", "result", "problem"), results, title="checks", empty="no checks")
-    document = {**document_of(run), "logs": {log.output: log.uri for log in logs}}
-    return Answer(document, tables=[Table(("", ""), rows), changed, checks])
+    return Answer({**document_of(run), "logs": logs}, tables=[Table(("", ""), rows), changed, checks])
 
 
 @command(runs, "abort", "run abort 01KA4T3JB6W9TTVN2MVF2FZ9AA", on=WRITES)

@@ -237,9 +237,8 @@ def cat(
     table = snapshot[key]
     chosen = parse_names(columns)
     if as_csv:
-        header = chosen or table.schema.names
         # Batch by batch: without a limit this prints the whole table, which may be larger than the memory.
-        texts = csv_lines(header, table.scan(columns=chosen, where=where, limit=limit))
+        texts = csv_lines(chosen or table.schema.names, table.scan(columns=chosen, where=where, limit=limit))
         print_stream(here.output, f"reading {key}", texts)
         return None
     most = limit or _DEFAULT_LIMIT
@@ -272,8 +271,7 @@ def blame(
     has_more = len(found) > limit * in_row
     if has_more:
         # The rows of one column follow each other, and the last row of each column is one too many.
-        kept = [number for number in range(len(found)) if number % (limit + 1) < limit]
-        found = found.take(kept)
+        found = found.take([number for number in range(len(found)) if number % (limit + 1) < limit])
     names, rows = found.column_names, plain_rows(found)
     at = names.index("commit_id")
     shown = [(*map(text_value, row[:at]), short_id(row[at]), *row[at + 1 :]) for row in rows]

@@ -16,7 +16,6 @@ from anabranch.errors import InvalidInputError
 from anabranch.ids import TableKey
 
 if TYPE_CHECKING:
-    from anabranch.repo.log.entries import GraphCommit
     from anabranch.repo.schema.apply import SchemaPlan
     from anabranch.repo.schema.plan import Step
     from anabranch.repo.transaction import Transaction
@@ -119,11 +118,18 @@ def history(here: Here, key: TableName, limit: Limit = 20, ref: RefOption = None
     # Not at the top: a help text needs none of it.
     from anabranch.repo.history.lineage import made_by
 
-    found = _history(here, TableKey.parse(key), ref, limit=limit + 1)
+    name, seen = TableKey.parse(key), here.snapshot(ref)
+    start, main = ref, seen.main_commit_id
+    # With an equal entry a live branch shows the table of main, whose history is on main.
+    if main is not None and here.repository.snapshot_of(main).entries.get(name) == seen.entries.get(name):
+        start = main
+    found = here.repository.list_commits(start, limit=limit + 1, table=key)
+    if not found:
+        raise never_changed(key, ref or here.repository.branch, seen)
     commits, has_more, sentences = first_page(found, limit, "newest", "commit")
     rows, documents = [], []
     for commit in commits:
-        entry = here.repository.snapshot_of(commit.id).entries.get(TableKey.parse(key))
+        entry = here.repository.snapshot_of(commit.id).entries.get(name)
         size, maker = None if entry is None else entry.rows, made_by(commit)
         rows.append((short_id(commit.id), commit.created, commit.actor_id, maker, size, subject(commit)))
         documents.append({**document_of(commit), "rows": size, "made_by": maker})
@@ -175,19 +181,6 @@ def settle(
     here.repository.settle(key, force=force)
     document = {"table": key, "branch": here.repository.branch}
     return Answer(document, f"settled {key} on {here.repository.branch}: Lance tools see what was published")
-
-
-def _history(here: Here, key: TableKey, ref: str | None, *, limit: int) -> "list[GraphCommit]":
-    """Return the commits that changed a table. If a live branch shows the table of main, they are those of main."""
-    seen = here.snapshot(ref)
-    start, main = ref, seen.main_commit_id
-    # With an equal entry the branch shows the table of main, whose history is on main.
-    if main is not None and here.repository.snapshot_of(main).entries.get(key) == seen.entries.get(key):
-        start = main
-    found = here.repository.list_commits(start, limit=limit, table=str(key))
-    if not found:
-        raise never_changed(str(key), ref or here.repository.branch, seen)
-    return found
 
 
 @command(app, "lineage", "lineage gold.revenue", "lineage gold.revenue --ref v1.0 --svg revenue.svg")
