@@ -26,7 +26,7 @@ def test_files_are_few_and_few_are_short() -> None:
     files = list(measure.SOURCE.rglob("*.py"))
     assert len(files) <= 280
     # The decision 25 has the reason for this number.
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 74_300
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 73_966
     short = sorted(str(path) for path in files if len(path.read_text().splitlines()) < measure.SHORT_FILE)
     assert len(short) <= 30, short
     # Most packages have only a docstring, which states what is in the folder.
