@@ -247,7 +247,7 @@ def _copy_once(source: ObjectStore, path: str, target: ObjectStore) -> int:
 class BaseRemoval:
     """A removed base, and the version of each branch that no longer lists it; in a dry run, the present versions.
 
-    `unused_files` is the number of files left in the base, which versions of this dataset named and none names now.
+    `unused_files` is the number of files that are left in the base, and that only former versions of this dataset named.
     """
 
     base: BasePath
