@@ -153,7 +153,8 @@ def add_base(home: Home, path: str, *, name: str, is_dataset_root: bool = False)
     """
     location = _usable_location(home, path)
     _check_name(name)
-    # If a crash follows, main lists one more base, which does no harm.
+    # Main first: if a crash follows, main lists one more base, which does no harm. A base that only the branch
+    # lists would count as stale.
     if home.branch is not None and find_base(list_bases(home.on(None)), location) is None:
         register_base(home.on(None), location, name=name, is_dataset_root=is_dataset_root)
     return register_base(home, location, name=name, is_dataset_root=is_dataset_root)
@@ -231,7 +232,8 @@ def check_bases(home: Home, bases: Iterable[BasePath] | None = None) -> None:
 
 def _is_other_root(home: Home, base: BasePath) -> bool:
     """Return whether a base is a dataset root, but neither the root of this dataset nor that of one of its branches."""
-    # Plain folders of files, such as a cold tier, are absolute on purpose. Only a root can be a former location.
+    # Plain folders of files are absolute on purpose, such as a cold tier. Only a dataset root can be a former location
+    # of this dataset.
     if not base.is_dataset_root:
         return False
     below = relative_to(follow_links(base_location(base.path)), follow_links(home.root))

@@ -48,7 +48,8 @@ from anabranch.ids import MAIN
 from anabranch.storage import iter_in_parallel, open_parent, open_store
 from anabranch.storage.uris import follow_links, join_uri, normalise_uri, relative_to
 
-# Why a file that no kept version needs is removed. Kinds that no manifest names, not even by a folder, are not here.
+# Why a file that no kept version needs is removed. Kinds that no manifest names, directly or by a folder, are never
+# called unused.
 _REASONS = {
     LayoutKind.TEMPORARY: CleanupReason.UNFINISHED,
     LayoutKind.PENDING_MANIFEST: CleanupReason.UNFINISHED,
@@ -65,7 +66,8 @@ class Plan:
     """The files to remove: `manifests` first, oldest first, then `files` below the root, then `in_bases`.
 
     `kept` are the versions that stay, and `too_young` those of them that stay only because they are young.
-    `unused` are all files in bases that no kept version needs, removed now or not, and `absent` those that are missing.
+    `unused` are all files in bases that no kept version needs, whether they are removed now or not. `absent` are those
+    that do not exist.
     """
 
     kept: frozenset[VersionKey]
@@ -104,7 +106,8 @@ class _Survey:
         tagged, by_branches = referenced_versions(root, self._files)
         self._kept, self._too_young = choose_versions(self._manifests, tagged | by_branches, retention, now=now)
         self._needs = read_versions(root, self._files, skips_damaged=True)
-        # Branches of a copied dataset read the original. Until a relocation, the files that they will need look unused.
+        # The branches of a dataset that was copied here read the original. Until it is relocated, the files that
+        # they will need look unused.
         for key, needs in self._needs.items():
             if self._manifests[key].has_ref:
                 check_bases(root.on(key[0]), needs.bases)
@@ -124,7 +127,8 @@ class _Survey:
     def plan(self, chosen: Mapping[str, BasePath], protected: frozenset[str]) -> Plan:
         doomed = {key: self._manifests[key] for key in sorted(self._manifests.keys() - self._kept, key=version_order)}
         unused = self._unused_in_bases()
-        # A file that a clone or source needs stays on the record. When it is no longer needed, a cleanup removes it.
+        # A file that a clone or source needs stays on the record. A later cleanup removes it when the other dataset no
+        # longer does.
         removable = frozenset(file for file in unused if file[1] not in protected)
         found = [self._find_in_base(path, removable) for path in sorted(chosen)]
         return Plan(
@@ -173,7 +177,8 @@ class _Survey:
         real = follow_links(self._root.root)
         others = [below for uri in protected if (below := relative_to(uri, real))]
         needed.update(others)
-        # Another dataset names an index by its folder and large values by their data file.
+        # Another dataset names an index by its folder and large values by their data file, so files in these are
+        # needed, too.
         needed.update(_inside((file.path for file in self._files.files), others))
         return needed
 
@@ -255,7 +260,8 @@ def cleanup(
         return _report(plan, dry_run=dry_run)
     done = _Sweep(root, plan, progress)
     if plan.unused:
-        # Record them before the manifests are removed, which alone name the files: a crash may follow.
+        # Record them before the manifests are removed: only these name the files, and after a crash they would be
+        # unknown.
         write_record(root.store(), read_record(root.store()) | plan.unused)
     done.remove_manifests()
     # Versions that were made from a removed one name its files themselves, and are found by reading all again.

@@ -213,7 +213,8 @@ class _Survey:
         for key in sorted(keys, key=version_order):
             steps: list[VersionKey] = []
             here = self._step_before(key)
-            # Known steps end the walk, so that each step is visited once, however many versions share it.
+            # Steps that are known already end the walk, so that each step is visited once however many versions share
+            # it.
             while here in self._manifests and not any(here in known for known in (self._wanted.keys, found, lost)):
                 steps.append(here)
                 here = self._step_before(here)

@@ -150,7 +150,8 @@ class Home:
     # This home's path below the dataset's root ('' or 'tree/{branch}'), and its URI.
     folder: str = field(init=False, compare=False, repr=False)
     uri: str = field(init=False, compare=False, repr=False)
-    # The paths of its folders, below the dataset's root. Lance uses them, so `refuse_links` checks them.
+    # The paths of its folders, below the dataset's root. Lance reads and writes through them, so `refuse_links` checks
+    # that none is a symbolic link.
     folders: tuple[str, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -192,7 +193,8 @@ class Home:
     def open(self, version: int | None = None, *, reads_metadata: bool = False) -> "lance.LanceDataset":
         """Open a version, staged ones too; the newest ordinary one by default.
 
-        A caller that only `reads_metadata` gets a kept handle of a staged version without a check for links.
+        A caller that `reads_metadata` only gets the handle of a staged version, if it is kept, without a check for
+        links.
         """
         check_process()
         given: object = version

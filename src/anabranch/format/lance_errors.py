@@ -132,7 +132,8 @@ def _clean(message: str, options: Mapping[str, str]) -> str:
 def iter_batches(dataset: "lance.LanceDataset", **options: Any) -> "Iterator[pa.RecordBatch]":
     """Read a scan. If it fails on a damaged file before its first row, read it without indices.
 
-    An index only finds rows, so a write does not need it. If a file of the rows is damaged, the second scan fails too.
+    An index only finds rows, so that a write does not need it. If a file of the rows is damaged, the second
+    scan fails too.
     """
     has_begun = False
     try:

@@ -203,8 +203,9 @@ def choose_versions(
 ) -> tuple[frozenset[VersionKey], frozenset[VersionKey]]:
     """Return the versions that stay, and those of them that stay only because they are young.
 
-    Always kept are the first and the newest version of each branch, other referenced versions, staged versions, to
-    which no rule of retention applies, and all versions in a tree without a branch, which doctor judges.
+    Always kept are the first and the newest version of each branch, other referenced versions, staged versions (they
+    are outside of the history, and no rule of retention speaks of them), and all versions in a tree without a branch,
+    which doctor judges.
     """
     wanted: set[VersionKey] = set()
     young: set[VersionKey] = set()
@@ -242,7 +243,8 @@ def read_record(store: ObjectStore) -> frozenset[BaseFile]:
         return frozenset()
     try:
         return frozenset((FileKind(file["kind"]), str(file["uri"])) for file in json.loads(data)["files"])
-    # An error: if a damaged list counted as empty, the next write would replace it, and its files would stay for good.
+    # A damaged list is an error: if it counted as empty, the next write would replace it, and its files would never be
+    # removed.
     except (KeyError, TypeError, ValueError) as err:
         raise DamagedFileError(
             f"{CLEANUP_RECORD!r} in {store.uri!r} is damaged: {err!r}",

@@ -266,7 +266,8 @@ class ArrowDataset(pds.Dataset):  # type: ignore[misc]
                 for stored in scan.source.to_reader():
                     shown = pa.schema([self._shown.field(name) for name in stored.schema.names])
                     # Cast first: the filter refers to the types that are shown. Unsafe only for times with a zone,
-                    # whose nanoseconds are cut off, as in Spark: engines have no type for them.
+                    # whose nanoseconds are cut off, as in Spark: engines have no type for them. Every other type
+                    # becomes wider, or stays.
                     batch = stored if stored.schema.types == shown.types else stored.cast(shown, safe=False)
                     kept = batch if scan.remaining is None else batch.filter(scan.remaining)
                     yield kept.select(scan.projected_schema.names)

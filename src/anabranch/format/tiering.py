@@ -142,7 +142,8 @@ def _plan(home: Home, dataset: lance.LanceDataset, to: str | int | None, chosen:
         if fragment.fragment_id not in chosen:
             continue
         before = fragment.metadata.to_json()
-        # The deletion file and overlays stay. Overlays cannot be moved: an Update of the fragment does not change them.
+        # The deletion file and overlays stay. Overlays cannot be moved: Lance does not change them when an Update
+        # changes the fragment.
         base_id = None if target is None else target.id
         after = {**before, "files": [{**file, "base_id": base_id} for file in before["files"]]}
         locations = zip(_locations(home, before, by_id), _locations(home, after, by_id), strict=True)
@@ -247,7 +248,8 @@ def _copy_once(source: ObjectStore, path: str, target: ObjectStore) -> int:
 class BaseRemoval:
     """A removed base, and the version of each branch that no longer lists it; in a dry run, the present versions.
 
-    `unused_files` is the number of files that are left in the base, and that only former versions of this dataset named.
+    `unused_files` is the number of files that are left in the base: versions of this dataset named them, and none does
+    any more.
     """
 
     base: BasePath

@@ -412,7 +412,8 @@ def _flush_drive(path: str) -> None:
 def remove_empty_folders(root: str, folder: str) -> None:
     """Remove the empty folders in and above a local folder, up to the root, which stays.
 
-    Object stores have no folders, so this does nothing there. Folders with files and links stay: `rmdir` refuses both.
+    Object stores have no folders, so this does nothing there. Folders with files stay, and links are not followed:
+    `rmdir` refuses both.
     """
     if not is_local(root):
         return

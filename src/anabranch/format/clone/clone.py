@@ -189,7 +189,8 @@ def draft_clone(source: VersionRef, *, name: str, is_deep: bool, tag: str | None
         paths = [info.path for info in store.list() if is_manifest(info.path) or info.path.startswith("_transactions/")]
         # `_transactions` sorts before `_versions`, so that the manifest comes last.
         files = {path: store.get(path) for path in sorted(paths)}
-        # Read from the scratch clone, in which every file has a base with a whole address.
+        # Read from the scratch clone, in which every file has a base with a whole address, even those of the source's
+        # own root.
         needed = files_of_version(scratch, scratch.head_version()).files if is_deep else ()
         copies = dict(chain.from_iterable(_parts(file, source.home) for file in needed))
     for path in filter(is_manifest, files):
@@ -274,7 +275,8 @@ def _publish(root: Home, target: Home, draft: Draft, *, on_copied: Callable[[], 
             store.put_if_absent(path, data)
     except ObjectExistsError as err:
         raise _just_taken(target) from err
-    # Two clones of different versions have manifests of different names, so both puts succeed: look for another one.
+    # Two clones of different versions have manifests of different names, so both puts succeed. Each looks for the
+    # other afterwards.
     if any(is_manifest(info.path) and info.path not in draft.files for info in store.list("_versions")):
         raise _just_taken(target)
 

@@ -149,7 +149,8 @@ def _rewrite(
     changed.sort(key=lambda manifest: manifest in plan.first)
     for done, manifest in enumerate(() if dry_run else changed, start=1):
         data = store.get(manifest.path)
-        # One put replaces the whole manifest, so readers see the old or the new paths. A second run finds the rest.
+        # One put replaces the whole manifest, so a reader sees the old paths or the new ones. A second run after a
+        # crash finds the rest.
         store.put(manifest.path, with_base_paths(data, partial(plan.move, manifest), name=manifest.path))
         progress(done, len(changed))
     # Handles of this process still have the old paths.
@@ -269,7 +270,8 @@ def _former_roots(
                 former.add(path.removesuffix(f"/tree/{parent}"))
             elif roots[path].name is None:
                 nameless.append(path)
-        # If the branch lists the present root, a nameless base is something else, such as the source of a clone.
+        # If the branch lists the present root already, a nameless base is something else, such as the source of a
+        # clone.
         if len(nameless) == 1 and root not in roots:
             former.update(nameless)
     return former

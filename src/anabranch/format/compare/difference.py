@@ -305,7 +305,8 @@ def _filled_offsets(fragment: lance.LanceFragment, columns: Sequence[str], *, de
 
 
 # The steps from one version to another, as their transactions record them. Row ids match rows of two versions only if
-# one descends from the other. If all steps are updates of ours, columns that none of them changed are read only once.
+# one descends from the other. If all steps are updates of ours, the columns that none of them changed need not be read
+# twice.
 
 # Each step is a file to read. After more of them, to read all columns is faster.
 _MOST_STEPS = 8

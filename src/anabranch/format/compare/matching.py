@@ -169,7 +169,8 @@ def take_or_null(array: pa.Array, positions: Positions) -> pa.Array:
 def cancel_equal(codes: Sequence[Codes], ids: Sequence[Codes] | None) -> list[Positions]:
     """Return the rows of two sides that are left after equal rows were removed, as often as both sides have them.
 
-    `codes` are equal for equal rows. Rows that also have the same id are removed first: the one that changed is left.
+    `codes` are equal for equal rows. Rows that also have the same id are removed first: of several equal rows, the one
+    that changed is left.
     """
     rows = [np.arange(len(own)) for own in codes]
     if ids is not None:

@@ -253,7 +253,8 @@ def _clamped(description: bytes, number: int, source: bytes | None) -> bytes:
             continue
         encoded = getattr(other if other.HasField(name) else fragment, name)
         versions = _decode(encoded)
-        # Staging records its own random id (above 2^63) as the version of new rows, to readers a far future.
+        # Staging records its own random id (above 2^63) as the version of new rows. Readers would take it for a
+        # far future.
         if len(versions) and int(versions.max()) >= _STAGED:
             encoded = _encode(np.where(versions >= np.uint64(_STAGED), np.uint64(number), versions))
         if encoded != getattr(fragment, name):

@@ -41,7 +41,8 @@ _DETACHED = re.compile("d" + _NUMBER + r"\.manifest")
 # At most 19 digits: a name of 20 digits is one of V2.
 _V1 = re.compile(r"([1-9][0-9]{0,18})\.manifest")
 _V2 = re.compile(r"([0-9]{20})\.manifest")
-# With managed versioning, Lance first writes a manifest under a UUID. The next client gives it the ordinary name.
+# With managed versioning, Lance writes a manifest under a UUID first. The next client that opens it gives it the
+# ordinary name.
 _PENDING = re.compile(r"(.+\.manifest)-[0-9a-f-]{32,36}")
 _REF = re.compile(r"([^/]+)\.json")
 
@@ -327,7 +328,8 @@ def lay_out(root: str, objects: Iterable[ObjectInfo]) -> Layout:
     """Classify a listing."""
     listed = sorted(objects, key=lambda info: info.path)
     branches = frozenset(name for info in listed if (name := branch_of_ref_path(info.path)) is not None)
-    # Two passes: a tree without a ref is known only after all files were seen, and its unknown files belong to it too.
+    # Two passes: a tree without a ref is known only after all of its files were seen, and its unknown files
+    # belong to it too.
     owners = [_owner(info.path, branches) for info in listed]
     trees = branches.union(filter(None, owners))
     files = tuple(

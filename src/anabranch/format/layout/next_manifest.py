@@ -53,9 +53,11 @@ def staged_manifest(
 ) -> ManifestParts | None:
     """Return the manifest of a version with changed rows.
 
-    Return None if Lance must write it: if the table has indices, whose coverage it decides on, or no stable row ids.
+    Return None if Lance must write it: for a table with indices, whose coverage it decides on, and for one without
+    stable row ids.
     """
-    # Sections before the message are found by their positions. A transaction alone there begins with its length.
+    # Indices and dictionaries before the message are found by their positions. If the transaction is alone there, it
+    # begins with the length of the rest.
     has_transaction = base.message.HasField("transaction_section") and base.message.transaction_section == 0
     size = 4 + int.from_bytes(base.prefix[:4], "little") if has_transaction else 0
     has_other_sections = len(base.prefix) != size
@@ -103,8 +105,11 @@ def _cut_fragments(fragments: dict[int, bytes], change: ChangedRows, message: me
 def _new_fragments(
     base: ManifestParts, written: Sequence[FragmentMetadata], message: messages.Manifest, read_version: int
 ) -> tuple[list[bytes], dict[int, bytes]]:
-    """Return the written fragments as a transaction has them, and as the version has them, by their new ids."""
-    # A transaction has new fragments without their ids and those of new rows, which are the next ids of the message.
+    """Return the written fragments as a transaction has them, and as the version has them, by their new ids.
+
+    A transaction has new fragments without their ids, and without the ids of new rows. These are the next ids of the
+    manifest's message.
+    """
     # As Lance does: rows are created and updated in the version after the one that was read. Settling replaces it.
     version = min(read_version + 1, _LARGEST_VERSION)
     described, found = [], {}

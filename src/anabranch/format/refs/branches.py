@@ -63,7 +63,8 @@ from anabranch.storage.uris import is_local, join_uri
 
 # An attempt fails only if another process removes a manifest at the same moment.
 _ATTEMPTS = 10
-# A tag that keeps a version for a clone, see `holds`. The name alone marks it: the metadata is written later.
+# A tag that keeps a version for a clone, see `holds`. The name alone marks it: a process may die before it writes the
+# metadata.
 HOLD = re.compile(r"clone-[0-9a-f]{16}")
 
 
@@ -147,7 +148,8 @@ def clone_version(source: Home, version: int, name: str) -> None:
 def put_branch(source: Home, version: int, name: str, *, first: int, parent: bytes) -> None:
     """Put the ref of a branch, whose `first` version has been written. Raise BranchExistsError if it has one.
 
-    Lance would not sync the ref. A power loss could then leave an empty file, which stops every listing of branches.
+    Lance would write the ref under its name and not sync it. A power loss could then leave an empty file, which stops
+    every listing of the branches.
     """
     store, manifest = source.store(), source.on(name).manifest_path(first)
     ref = encode_branch(

@@ -38,7 +38,8 @@ Notes = Mapping[str, str | None]
 DESCRIPTION = "anabranch:description"
 # The identity of a column.
 COLUMN_ID = "anabranch:column-id"
-# A note in the virtual base of a merge, never published: the column allows no nulls, but has them where bases disagree.
+# A note in the virtual base of a merge, which is never published: the column does not allow nulls, but has them where
+# the bases disagree.
 NOT_NULL = "anabranch:not-null"
 # The indices of a column that could not be built yet.
 WANTED_INDICES = "anabranch:wanted-indices"
@@ -158,7 +159,8 @@ def first_names(column_ids: Iterable[str]) -> set[str]:
 def columns_by_id(tree: FieldTree) -> dict[str, str]:
     """Return the names of the top-level columns by their identities, without identities that are not unique.
 
-    A noted identity has precedence: that of another column can be equal if an external writer used a field id again.
+    A noted identity has precedence over the identity of a column without a note. They can be equal if an external
+    writer used a field id again.
     """
     noted: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []
@@ -180,7 +182,8 @@ def with_id_of(changed: StoredField, field: StoredField) -> StoredField:
 def with_ids_of_added(tree: FieldTree, names: Collection[str], given: Mapping[str, str]) -> FieldTree:
     """Return the columns of a table with unique identities for the added ones.
 
-    A copied column keeps its identity, noted or given, unless another column has it, but not its wanted indices.
+    An added column that was copied keeps its identity, noted or given, unless another column has the same one. It does
+    not keep its wanted indices.
     """
     taken = columns_by_id(replace(tree, fields=tuple(f for f in tree.top_level() if f.name not in names)))
 

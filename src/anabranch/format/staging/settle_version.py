@@ -275,7 +275,8 @@ def _list_files(folder: str, storage_options: Mapping[str, str]) -> tuple[str, .
 def fork(source: VersionRef, branch: str) -> Home:
     """Make a Lance branch that starts at the pinned version. No data is copied.
 
-    Use a name that no other process uses at the same time: Lance may mix two forks of one name, and this then raises.
+    Use a name that no other process uses at the same time: Lance may mix the halves of two forks of one name. This is
+    detected afterwards and raised.
     """
     # Not at the top: a settle does not need them.
     from anabranch.format.refs.branches import clone_version, put_branch, read_parent
