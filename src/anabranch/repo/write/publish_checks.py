@@ -124,18 +124,22 @@ def _require_success(name: str, check: Callable[[Snapshot], object], snapshot: S
             answer.close()
         hint = "give an ordinary function, not an async one or one that yields"
         raise CheckFailedError(f"the check {name!r} returned a {type(answer).__name__} and checked nothing", hint=hint)
-    import numpy as np
-    import pyarrow as pa
-
-    # False may be that of Python, numpy or Arrow. An empty result or 0 is not False.
-    plain = answer.as_py() if isinstance(answer, pa.BooleanScalar) else answer
-    if isinstance(plain, bool | np.bool_) and not plain:
+    if _is_false(answer):
         raise _failed(name, "failed")
 
 
 def _failed(name: str, problem: str) -> CheckFailedError:
     hint = "correct the data, then publish again"
     return CheckFailedError(f"the check {name!r} {problem}", hint=hint, details={"check": name})
+
+
+def _is_false(answer: object) -> bool:
+    """Return whether a result is False, of Python, numpy or Arrow. An empty result or 0 is not False."""
+    import numpy as np
+    import pyarrow as pa
+
+    plain = answer.as_py() if isinstance(answer, pa.BooleanScalar) else answer
+    return isinstance(plain, bool | np.bool_) and not plain
 
 
 def _name(check: object) -> str:
