@@ -313,7 +313,7 @@ class Repository:
     def _query(
         self, sql: str, snapshot: Snapshot, params: Parameters | None, *, ref: str | None = None
     ) -> "pa.RecordBatchReader":
-        """Answer a statement over a snapshot, whether others can see it or not. It is the state of a ref, if given."""
+        """Run a statement on a snapshot, also on an unpublished one. `ref` names it, by default with its commit id."""
         return self._engines.load_sql().query(self, sql, ref=ref or snapshot.id, params=params, snapshot=snapshot)
 
     def _comparer(self, engine: str = "auto") -> "RowComparer":
@@ -1104,6 +1104,7 @@ class Repository:
     def _put_back(
         self, step: Callable[..., tuple[LogEntry, Movement]], branch: BranchName, expected: int | None
     ) -> Movement:
+        """Undo or redo the last movement of a branch, if it is at the expected or the last seen version."""
         seen = self._seen.get(branch) if expected is None else expected
         entry, movement = step(self._repo_store, branch, seen=seen)
         self._on_moved(entry)
@@ -1757,15 +1758,15 @@ class Repository:
 
         is_revert = kind is CommitKind.REVERT
         named = [commit] if isinstance(commit, str) else list(commit)
-        found = [record for text in named for record in self._commits_named(text, newest_first=is_revert)]
+        found = [record for name in named for record in self._commits_named(name, newest_first=is_revert)]
         if not found:
             hint = "pass a commit, a range such as 'main..dev', or a list"
             raise InvalidInputError("no commits are given", hint=hint)
         if message is not None and len(found) > 1:
             problem = f"one message is given for {len(found)} commits"
             raise InvalidInputError(problem, hint="leave it out: each has the message of its commit")
-        given = None if message is None else checked_text(message)
-        return Pick(kind=kind, commits=tuple(found), combiner=combiner, message=given)
+        text = None if message is None else checked_text(message)
+        return Pick(kind=kind, commits=tuple(found), combiner=combiner, message=text)
 
     def _replay(
         self,
@@ -1922,10 +1923,20 @@ class Repository:
         from anabranch.repo.io.export import ExportOptions, export_table
 
         snapshot, csv = self._published_snapshot(self._ref(ref)), checked_csv(csv)
-        chosen, given = None if format is None else checked_format(format), storage_options or self.storage_options
-        to = Target.parse(target, format=chosen, single_file=single_file, storage_options=given)
-        most, shown = checked_limit(limit, "rows"), progress or ignore_progress
-        options = ExportOptions(columns=columns, where=where, limit=most, overwrite=overwrite, csv=csv, progress=shown)
+        to = Target.parse(
+            target,
+            format=None if format is None else checked_format(format),
+            single_file=single_file,
+            storage_options=storage_options or self.storage_options,
+        )
+        options = ExportOptions(
+            columns=columns,
+            where=where,
+            limit=checked_limit(limit, "rows"),
+            overwrite=overwrite,
+            csv=csv,
+            progress=progress or ignore_progress,
+        )
         return export_table(snapshot, table, to, options)
 
     # Maintain.
@@ -1951,8 +1962,8 @@ class Repository:
         from anabranch.repo.gc.collection import checked_policy, collect_garbage
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-        shown = progress or ignore_progress
-        collect = partial(collect_garbage, self._repo_store, policy, dry_run=dry_run, progress=shown)
+        progress = progress or ignore_progress
+        collect = partial(collect_garbage, self._repo_store, policy, dry_run=dry_run, progress=progress)
         return collect() if dry_run else freeing_space(self._config, collect)
 
     def storage_report(
@@ -1976,8 +1987,8 @@ class Repository:
         from anabranch.repo.gc.storage_report import measure_storage
 
         policy = checked_policy(self._config, keep_newer_than=keep_newer_than, keep_last=keep_last, grace=grace)
-        shown = progress or ignore_progress
-        return measure_storage(self._repo_store, policy, branch=branch, tables=tables, progress=shown)
+        progress = progress or ignore_progress
+        return measure_storage(self._repo_store, policy, branch=branch, tables=tables, progress=progress)
 
     def doctor(
         self,

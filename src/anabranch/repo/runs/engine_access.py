@@ -154,7 +154,7 @@ class EngineAccess:
         repo_store, target = self._repo_store, self._repository._named(branch)
         head = repo_store.heads.get(target)
         once = Once(key=EPOCH, value=str(batch.epoch), is_ordered=True, is_relevant=batch.is_in)
-        # Without its table, the batch cannot be published yet. So the first batch need not search the whole history.
+        # A batch whose table does not exist is not published yet. So the first one does not search the whole history.
         has_table = View.now(repo_store, head).find_table(repo_store.commits, batch.table) is not None
         if has_table and repo_store.find_once(once, head) is not None:
             return None
@@ -204,8 +204,8 @@ class TableWrites:
         self, prepared: StagedTable, fragments: Sequence[WrittenFragment], *, check_keys: bool = True
     ) -> None:
         """Append rows that were written for a prepared table."""
-        key, may_exist = prepared.primary_key, not check_keys
-        step = append_fragments_step(prepared.version_ref, fragments, primary_key=key, may_exist=may_exist)
+        primary_key, may_exist = prepared.primary_key, not check_keys
+        step = append_fragments_step(prepared.version_ref, fragments, primary_key=primary_key, may_exist=may_exist)
         self._take_in(prepared, step)
 
     @atomic
@@ -216,8 +216,8 @@ class TableWrites:
         if not prepared.primary_key:
             raise InvalidInputError(f"table '{prepared.key}' has no primary key", hint="append the rows")
         require_names(columns)
-        key = prepared.primary_key
-        step = upsert_fragments_step(prepared.version_ref, fragments, columns=columns, primary_key=key)
+        primary_key = prepared.primary_key
+        step = upsert_fragments_step(prepared.version_ref, fragments, columns=columns, primary_key=primary_key)
         self._take_in(prepared, step)
 
     @atomic
@@ -226,8 +226,8 @@ class TableWrites:
     ) -> None:
         """Replace all rows by those that were written for a prepared table, each in this schema."""
         check_primary_key(prepared.key, schema, prepared.primary_key)
-        key = prepared.primary_key
-        step = overwrite_fragments_step(prepared.version_ref, fragments, schema=schema, unique_by=key)
+        primary_key = prepared.primary_key
+        step = overwrite_fragments_step(prepared.version_ref, fragments, schema=schema, unique_by=primary_key)
         self._take_in(prepared, step)
 
     @atomic
