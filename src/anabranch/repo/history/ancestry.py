@@ -81,7 +81,8 @@ class CommitQueue:
         return bool(self._heap) and (self._queued[BOTH] > 0 or is_open)
 
 
-# The merge bases of two commits, and whether each table has them: visited commits have tables from parents only.
+# The merge bases of two commits, and whether each table has the same ones: no visited commit has tables from elsewhere
+# than its parents.
 _Found = tuple[tuple[GraphCommit, ...], bool]
 ParentsOf = Callable[[Origin], Iterable[str]]
 

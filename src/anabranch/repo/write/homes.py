@@ -74,7 +74,7 @@ def stage_new(
     try:
         version_ref = _create(config, branch, dataset, schema)
     except (DamagedFileError, DatasetExistsError) as err:
-        # A creation that a power loss cut off left a torn manifest. No commit names the folder, and gc removes it.
+        # A torn manifest is left by a creation that a power loss cut off. No commit names its folder: gc removes it.
         is_torn = isinstance(err, DamagedFileError)
         taken_over = None if is_torn else _take_over(config, branch, dataset, schema)
         # Write first, then look for the notice. A collection announces the removal first and lists the folder then, so
