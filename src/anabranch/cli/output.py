@@ -134,10 +134,11 @@ def print_stream(output: Output, what: str, texts: Iterator[str]) -> None:
     """Print text that may be larger than the memory, piece by piece."""
     with output.progress(what):
         whole = chain([next(texts, "")], texts)
-        # Output to a file does not mix with the bar, which can stay until the end.
+        # Output to a file does not mix with the bar, which can stay until the end. In a terminal the bar ends first.
         if not sys.stdout.isatty():
             for text in whole:
                 typer.echo(text, nl=False)
+            return
     for text in whole:
         typer.echo(text, nl=False)
 

@@ -320,7 +320,8 @@ def _infer(values: Any, kind: pa.DataType | None) -> pa.Array:
 
 def _fits(found: pa.DataType, kind: pa.DataType, fits: Fits) -> bool:
     """Return whether Python values may be converted from the type that Arrow infers to another one."""
-    # More conversions are allowed than for Arrow data: Python has one float type, and a dict may be a map or lack keys.
+    # More conversions are allowed than for Arrow data: Python has one float type, and a dict may be a map or lack keys
+    # of a struct.
     if pa.types.is_floating(found) and pa.types.is_floating(kind):
         return True
     if pa.types.is_dictionary(kind):

@@ -44,7 +44,10 @@ def read_table(
     offset: int | None = None,
     base: str | int | None = None,
 ) -> pa.Table:
-    """Read rows after the first `offset` ones. With a base, read its fragments, deletion files and indices only."""
+    """Read rows, after the first `offset` ones.
+
+    With a base, read those of its fragments, and no file of another one but deletion files and indices.
+    """
     if limit is not None or offset is not None:
         limit, offset = checked_limit(limit, "rows"), checked_limit(offset, "rows", name="offset")
     fragments = None if base is None else fragments_of_base(version_ref.home, base, version_ref.version)

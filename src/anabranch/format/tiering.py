@@ -272,7 +272,8 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
     _refuse_used(root, base, needs)
     _refuse_inherited(root, base, needs, newest)
     versions: dict[str, int] = {}
-    # Main last: a root that only a branch lists counts as stale, and the next removal could not finish this one.
+    # Main is changed last. In the other order, an interrupted removal would leave a root that only branches list. It
+    # would count as stale, and the next removal could not finish.
     for branch, version in reversed(newest.items()):
         if _lists(needs[branch, version], base):
             versions[branch or MAIN] = (
@@ -284,7 +285,8 @@ def remove_base(root: Home, name: str, *, dry_run: bool = False) -> BaseRemoval:
 
 
 def _newest_versions(keys: Iterable[VersionKey]) -> dict[str | None, int]:
-    """Return the newest ordinary version of each branch, main first: the last one in the order counts."""
+    """Return the newest ordinary version of each branch, main first."""
+    # In this order, a newer version of a branch comes later and replaces the older ones.
     return {branch: version for branch, version in sorted(keys, key=version_order) if not is_staged(version)}
 
 

@@ -70,8 +70,9 @@ def _parse(objects: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 def is_read_by_value(kind: pa.DataType) -> bool:
     """Return whether Arrow's JSON reader does not support a type, so that its values are converted one by one."""
     types = pa.types
-    is_list = types.is_fixed_size_list(kind) or types.is_large_list(kind) or types.is_map(kind)
-    return bool(_is_sent_as_text(kind) or is_list or types.is_dictionary(kind) or types.is_uint64(kind))
+    # It supports plain lists only.
+    is_other_list = types.is_fixed_size_list(kind) or types.is_large_list(kind) or types.is_map(kind)
+    return bool(_is_sent_as_text(kind) or is_other_list or types.is_dictionary(kind) or types.is_uint64(kind))
 
 
 def read_values(values: Sequence[Any], field: pa.Field) -> pa.Array:

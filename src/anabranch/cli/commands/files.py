@@ -217,6 +217,7 @@ def _likely_delimiter(values: Sequence[object], used: str) -> str | None:
 
 
 def _similar_table(done: "LoadReport", known: Iterable[str]) -> str | None:
+    """Return an existing table with a similar name, which the user may have meant."""
     own = (done.table, done.reject_table)
     # Tables of other years or parts have similar names on purpose.
     others = [key for key in known if key not in own and _DIGITS.sub("", key) != _DIGITS.sub("", done.table)]

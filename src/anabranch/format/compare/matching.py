@@ -25,7 +25,9 @@ _MOST_CODES = 1 << 62
 
 # The types that Arrow compares, hashes and sorts.
 _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
-    pa.types.is_primitive,  # booleans, numbers, dates, times and durations
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
     pa.types.is_decimal128,
     pa.types.is_decimal256,
     pa.types.is_string,
@@ -33,6 +35,10 @@ _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_binary,
     pa.types.is_large_binary,
     pa.types.is_fixed_size_binary,
+    pa.types.is_date,
+    pa.types.is_time,
+    pa.types.is_timestamp,
+    pa.types.is_duration,
 )
 
 

@@ -245,7 +245,10 @@ def take_at(
     columns: Sequence[str] | None = None,
     parts: Sequence[Part] = (),
 ) -> pa.Table:
-    """Read all or some columns of the rows at addresses, in their order. Those in `parts` need no deletion files."""
+    """Read all or some columns of the rows at addresses, in their order.
+
+    If the rows are in `parts`, deletion files need not be read again.
+    """
     known = _known_positions(parts)
     fragments = fragments_of(version_ref)
     schema = version_ref.row_schema

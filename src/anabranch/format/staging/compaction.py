@@ -149,7 +149,7 @@ def _split_by_base(task: Any, writable: Mapping[int, BasePath]) -> list[tuple[Ba
 
 
 def _put_in_base(home: Home, result: Any, target: BasePath | None, copier: DataFileCopier) -> Any:
-    """Move the files that Lance wrote to the base."""
+    """Move the files that Lance wrote from the own root to the base. No version names them yet."""
     if target is None:
         return result
     written = json.loads(result.json())

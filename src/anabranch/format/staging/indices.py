@@ -187,7 +187,10 @@ def read_recipes(version_ref: VersionRef) -> "dict[str, IndexRecipe]":
 
 
 def build_indices(version_ref: VersionRef, recipes: "Sequence[IndexRecipe]") -> VersionRef:
-    """Stage indices over all rows instead of those of the same names. Note those that cannot be built yet as wanted."""
+    """Stage indices over all rows. They replace those of the same names.
+
+    Without rows, or without vectors to learn from, an index is noted as wanted.
+    """
     if not recipes:
         return version_ref
     existing = read_recipes(version_ref)

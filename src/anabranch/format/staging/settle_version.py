@@ -69,7 +69,10 @@ class PreparedSettle:
         return tuple(range(self.expected_head + 1, self.number))
 
     def list_new_files(self) -> tuple[str, ...]:
-        """Return the URIs of the files, its staged manifest too, that this version needs and the one before did not."""
+        """Return the URIs of all files that readers of this version need and the version before did not reference.
+
+        The staged manifest is one of them.
+        """
         home, made = self.home, self.made
         if made is None:
             return list_created_files(home, self.number)
@@ -78,7 +81,7 @@ class PreparedSettle:
         found.append(f"{home.root}/{home.manifest_path(self.version)}")
         message = made.parts.message
         bases = {base.id: base for base in message.base_paths}
-        # If only a name has the word, it costs a listing. A missed column would leave files without a sync.
+        # A column that only has the word in its name costs a listing. A missed one would leave files without a sync.
         has_blobs = any(b"blob" in described for described in message.fields)
         for fragment, former in made.fragments:
             known = files_of_fragment(former) if former else ()
@@ -192,7 +195,10 @@ def is_newest(home: Home, version: int) -> bool:
 
 
 def settle(home: Home, version: int, *, expected_head: int, stamp: Mapping[str, str] | None = None) -> PreparedSettle:
-    """Make a version the newest ordinary one. Raise ExternalWriteError for an external one after the expected head."""
+    """Make a version, staged or ordinary, the home's newest ordinary one.
+
+    Raise ExternalWriteError if an external writer made a version since the expected head.
+    """
     made = link(prepare_settle(home, version, expected_head=expected_head, stamp=stamp))
     assert made is not None  # noqa: S101 - the version is always current
     return made

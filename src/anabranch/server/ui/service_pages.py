@@ -1,7 +1,6 @@
 """The UI of a service: sign-in by token, the list of projects, and the pages of each project's repository.
 
-The pages about tokens, the audit and jobs are for the service or for one project. They do what the JSON
-routes do.
+The pages about tokens, the audit and jobs are for the service or for one project. They do what the JSON routes do.
 """
 
 import asyncio
