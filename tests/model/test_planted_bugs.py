@@ -1,5 +1,6 @@
 """The model finds bugs: each test plants one in the product, and random histories, or a directed one, must find it."""
 
+import gc
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,6 +24,14 @@ from tests.repo.machines.whole import RepositoryMachine
 
 # The machines drop transactions on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore:a transaction on branch:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def collect_dropped_transactions() -> Iterator[None]:
+    """Collect them in this test, because other tests do not expect their warnings."""
+    yield
+    gc.collect()
+
 
 HISTORIES, STEPS = 150, 30
 # The histories of one seed may miss a rare bug.
